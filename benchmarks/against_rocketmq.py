@@ -42,7 +42,7 @@ from support.rocketmq import VERSION, Broker, NameServer, free_port, rocketmq_cl
 from support.source_tree import ROOT
 from support.turns import Figure, Result, Turn
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray_bench.bench_node import descendants, processor_s
 
 JYTHON = "2.7.4"

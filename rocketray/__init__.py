@@ -9,8 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .base.interpreter import name_interpreter as _name_interpreter
 from .errors import BatchError, StreamError
-from .interpreter import name_interpreter as _name_interpreter
 
 if TYPE_CHECKING:
     from .actors.client.standalone import AsyncProducer, Client, Producer
@@ -102,7 +102,7 @@ def __dir__() -> list[str]:
 
 
 def _meant(name: str) -> str:
-    from rocketray.meant import meant  # noqa: PLC0415  # loaded only for a mistyped name
+    from rocketray.base.meant import meant  # noqa: PLC0415  # loaded only for a mistyped name
 
     near = meant(name, __all__)
     return f"; did you mean {near[0]!r}?" if near else ""

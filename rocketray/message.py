@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NewType, Self, TypedDict, Unpack, cast, final
 
-from .errors import InvalidMessageError, MessageTooLargeError
-from .marks import (
+from .base.marks import (
     CRC_PROPERTY,
     IMPORTED_OFFSET_ID,
     KEYS,
@@ -26,9 +25,10 @@ from .marks import (
     refusal,
     taken_on,
 )
-from .message_time import checked_ms
-from .names import check_topic
-from .property_text import text_to_give
+from .base.message_time import checked_ms
+from .base.names import check_topic
+from .base.property_text import text_to_give
+from .errors import InvalidMessageError, MessageTooLargeError
 
 __all__ = [
     "BODY_MAX_BYTES",

@@ -25,7 +25,7 @@ from rocketray.actors.producers.batcher import BatchSettings
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression

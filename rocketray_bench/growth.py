@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
@@ -36,7 +36,7 @@ _IDLE_SHARD = """
 import sys
 from pathlib import Path
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 writer = ShardWriter(Path(sys.argv[1]), "Bench", 0, StoreConfig(), clock_ms=lambda: 0)
 lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
 kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}

@@ -19,7 +19,7 @@ from rocketray.actors.calls.endpoint import process_actor
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.ray_process.ray_runtime import ray
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 
 from .bench_node import TIMEOUT_S, bench_node, idle_use, node_memory_bytes, node_processor_s

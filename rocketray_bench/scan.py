@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.actors.filtering.filter_stream import sql_states
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.whole_file import replace_file
+from rocketray.base.whole_file import replace_file
 
 __all__ = ["Delays", "Tally", "load_tally", "save_tally"]
 

@@ -1,4 +1,4 @@
-"""The shape of the house, read from the sources: layers, dead modules, banned calls, file sizes.
+"""The shape of the house, read from the sources: suites, dead modules, banned calls, file sizes.
 
 Each rule lists all places that break it, as ``path:line: what, and what to do instead``.
 """
@@ -10,96 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from support.house import GROUND, HOUSE, ROOMS
 from support.source_tree import PACKAGES, ROOT, SourceFile, imports_of, package_files, source_file
 from support.wall_time import wall_time_places
 
 MAX_LINES = 500
-
-# A layer imports itself and what stands in earlier rows; parts of one row do not know each other.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    (
-        "errors",
-        "names",
-        "marks",
-        "message",
-        "hashing",
-        "config",
-        "settings_file",
-        "data_directory",
-        "cluster",
-        "delay",
-        "recall",
-        "transaction",
-        "interpreter",
-        "environment",
-        "whole_file",
-        "file_form",
-        "meant",
-        "message_time",
-        "property_text",
-    ),
-    ("tracing",),
-    ("kernels",),
-    ("store", "filters"),
-    ("actors",),
-    ("topology",),
-    ("testing",),
-    ("views",),
-    ("console",),
-    ("cli",),
-    ("rocketray_bench", "rocketray_demo", "pyspark_rocketray"),
-)
-BASE = LAYERS[0]  # single modules that may use each other
-
-# The rooms of a part, in the same way; "" is what stands in the part itself.
-ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "actors": (
-        ("calls", "runtime"),
-        ("files",),
-        ("ray_process", "ipc", "journal", "register", "process_logs"),
-        ("groups",),
-        ("topics",),
-        ("retries",),
-        ("filtering", "named_filters"),
-        ("shards", "disks", "fetching"),
-        ("api",),
-        ("producers", "consumers"),
-        ("remote", "admin", "system", "backups", "metrics"),
-        ("delays", "transactions", "staging"),
-        ("explaining",),
-        ("client",),
-        ("cluster",),
-    ),
-    "console": (("facts",), ("changes",), ("pages",), ("",)),
-    "store": (
-        ("formats",),
-        ("files",),
-        ("batches", "queues", "index"),
-        ("log",),
-        ("reading",),
-        ("recovery",),
-        ("",),
-        ("importing",),
-    ),
-    "cli": (
-        ("terminal",),
-        ("arguments",),
-        ("doctor", "filters", "groups", "messages", "nodes", "store"),
-        ("",),
-    ),
-    "topology": (
-        ("",),
-        ("ranges",),
-        ("values",),
-        ("tables",),
-        ("delivery",),
-        ("faust",),
-        ("stock",),
-        ("app",),
-        ("ray_data", "spark"),
-        ("hosting",),
-    ),
-}
 
 PURE = ("rocketray.kernels", "rocketray.store", "rocketray.filters")
 ENGINES = ("ray", "faust", "mode", "pyspark")
@@ -149,12 +64,15 @@ ALLOWED = {
         "rocketray/actors/fetching/flight_client.py",
         "flight.FlightClient",
     ): "it opens all connections to fetch services",
-    ("rocketray/cluster.py", "os.environ"): "ROCKETRAY_CLUSTER means one thing everywhere",
-    ("rocketray/settings_file.py", "os.environ"): "ROCKETRAY_CONFIG means one thing everywhere",
-    ("rocketray/data_directory.py", "os.environ"): "ROCKETRAY_DATA means one thing everywhere",
+    ("rocketray/base/cluster.py", "os.environ"): "ROCKETRAY_CLUSTER means one thing everywhere",
+    (
+        "rocketray/base/settings_file.py",
+        "os.environ",
+    ): "ROCKETRAY_CONFIG means one thing everywhere",
+    ("rocketray/base/data_directory.py", "os.environ"): "ROCKETRAY_DATA means one thing everywhere",
     ("rocketray_demo/run_directory.py", "datetime.now"): "a person finds a run by its hour",
-    ("rocketray/environment.py", "os.environ"): "Ray and Spark are told things by it",
-    ("rocketray/interpreter.py", "os.environ"): "Spark reads from it which Python to run",
+    ("rocketray/base/environment.py", "os.environ"): "Ray and Spark are told things by it",
+    ("rocketray/base/interpreter.py", "os.environ"): "Spark reads from it which Python to run",
     ("rocketray/topology/spark/warm_client.py", "sys.argv"): "it stands for Spark's Python",
     ("rocketray/topology/spark/warm_server.py", "sys.argv"): "it becomes what was asked for",
     ("rocketray/topology/spark/warm_server.py", "os.environ"): "the same",
@@ -166,18 +84,18 @@ def report(problems: Iterable[str]) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
-def layer_of(module: str) -> int | None:
-    """The row of *module*'s layer; None for the root package, which may export from all."""
-    part = part_of(module)
-    return next((row for row, names in enumerate(LAYERS) if part in names), None)
-
-
-def part_of(module: str) -> str:
-    """What a layer names: a package beside rocketray, or a part of rocketray; else nothing."""
+def suite_of(module: str) -> str:
+    """The suite of *module*: a part of rocketray, or a package beside it; else nothing."""
     package, _, rest = module.partition(".")
     if package == "rocketray":
         return rest.partition(".")[0]
     return package if package in PACKAGES else ""
+
+
+def row_of(module: str) -> int | None:
+    """The row of *module*'s suite; None for the root package, which may export from all."""
+    suite = suite_of(module)
+    return next((row for row, suites in enumerate(HOUSE) if suite in suites), None)
 
 
 def below(prefixes: Iterable[str], module: str) -> bool:
@@ -221,32 +139,32 @@ def all_banned() -> Iterator[tuple[SourceFile, int, str, str]]:
                 yield file, line, name, replacement
 
 
-def test_every_module_belongs_to_a_layer() -> None:
+def test_every_module_belongs_to_a_suite() -> None:
     report(
-        f"{file.where}: in no layer; name it in LAYERS of {__file__}"
+        f"{file.where}: in no suite; name it in HOUSE of tests/support/house.py"
         for file in package_files()
-        if layer_of(file.module) is None and file.module not in {"rocketray", "rocketray.__main__"}
+        if row_of(file.module) is None and file.module not in {"rocketray", "rocketray.__main__"}
     )
 
 
 def test_imports_go_down_only() -> None:
     def problems() -> Iterator[str]:
         for file in package_files():
-            own = layer_of(file.module)
+            own = row_of(file.module)
             for module, line in imports_of(file):
-                other = layer_of(module)
-                if own is None or other is None or part_of(file.module) == part_of(module):
+                other = row_of(module)
+                if own is None or other is None or suite_of(file.module) == suite_of(module):
                     continue
                 if other > own:
                     yield f"{file.where}:{line}: {module} stands above; turn the call around"
-                elif other == own and part_of(module) not in BASE:
-                    yield f"{file.where}:{line}: {module} stands beside; join them one layer up"
+                elif other == own and suite_of(module) not in GROUND:
+                    yield f"{file.where}:{line}: {module} stands beside; join them one row up"
 
     report(problems())
 
 
 def room_of(module: str) -> tuple[str, str] | None:
-    """Part and room of *module*; None where the part has no rooms."""
+    """Suite and room of *module*; None where the suite has no rooms."""
     parts = module.split(".")
     if parts[0] != "rocketray" or len(parts) < 3 or parts[1] not in ROOMS:
         return None
@@ -256,14 +174,14 @@ def room_of(module: str) -> tuple[str, str] | None:
 
 def test_every_room_has_its_place() -> None:
     rooms = {room_of(file.module) for file in package_files()} - {None}
-    placed = {(part, room) for part, rows in ROOMS.items() for row in rows for room in row}
+    placed = {(suite, room) for suite, rows in ROOMS.items() for row in rows for room in row}
     assert rooms == placed
 
 
 def test_imports_between_rooms_go_down_only() -> None:
     place = {
-        (part, room): row
-        for part, rows in ROOMS.items()
+        (suite, room): row
+        for suite, rows in ROOMS.items()
         for row, rooms in enumerate(rows)
         for room in rooms
     }
@@ -307,7 +225,7 @@ def test_the_pure_parts_know_no_engine() -> None:
     report(
         f"{file.where}:{line}: {module} in a pure part; move the call to actors or topology"
         for file in package_files()
-        if below(PURE, file.module) or file.module.removeprefix("rocketray.") in BASE
+        if below(PURE, file.module) or suite_of(file.module) in GROUND
         for module, line in imports_of(file)
         if below(ENGINES, module)
     )

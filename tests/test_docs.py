@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import typer
 from support.file_forms import file_forms
-from support.source_tree import ROOT, package_files
+from support.house import map_rows
+from support.source_tree import ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.actors.client.standalone import Producer
@@ -286,15 +287,9 @@ def test_readme_says_in_what_form_json_has_bodies() -> None:
     assert shown.endswith("# bodies in JSON are base64")
 
 
-def test_the_map_is_what_the_packages_say_of_themselves() -> None:
+def test_the_map_is_what_the_suites_say_of_themselves() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text().partition("## Code map")[2].partition("\n## ")[0]
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
-    expected = []
-    for file in package_files():
-        if file.is_package and file.module != "rocketray":
-            said = (ast.get_docstring(file.tree) or "").partition("\n")[0]
-            expected.append(f"| `{file.path.parent.relative_to(ROOT)}/` | {said} |")
-    assert rows == sorted(expected)
+    assert [line for line in text.splitlines() if line.startswith("| `")] == map_rows()
 
 
 def parts_of_fausts_surface() -> list[list[str]]:

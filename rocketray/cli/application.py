@@ -16,11 +16,11 @@ import typer
 from typer.main import get_command
 
 from rocketray import __version__
-from rocketray.cluster import Cluster, check_cluster
-from rocketray.environment import process_environ
+from rocketray.base.cluster import Cluster, check_cluster
+from rocketray.base.environment import process_environ
+from rocketray.base.meant import meant
+from rocketray.base.settings_file import read_settings
 from rocketray.errors import StreamError
-from rocketray.meant import meant
-from rocketray.settings_file import read_settings
 
 from .arguments.completions import completed_words
 from .arguments.node import choose_cluster

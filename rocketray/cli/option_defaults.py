@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from rocketray.base.meant import meant
+from rocketray.base.settings_file import SettingsFile
 from rocketray.errors import ConfigError
-from rocketray.meant import meant
-from rocketray.settings_file import SettingsFile
 
 __all__ = ["option_defaults"]
 

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from rocketray.base.names import check_group, check_topic
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName, check_filter_name
-from rocketray.names import check_group, check_topic
 
 from .access import ConsoleAccess
 from .changes.audit_log import AuditLog

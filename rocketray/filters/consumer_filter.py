@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.whole_file import replace_file
 from rocketray.errors import FilterSyntaxError
 from rocketray.kernels.properties import find_properties, join_names
-from rocketray.whole_file import replace_file
 
 from .bloom import RocketBloomFilter
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters

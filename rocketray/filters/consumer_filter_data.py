@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rocketray.base.file_form import FileForm, UnknownVersionError
 from rocketray.errors import ConfigError, FilterSyntaxError
-from rocketray.file_form import FileForm, UnknownVersionError
 
 from .subscription import Subscription
 

@@ -6,7 +6,7 @@ which no message has. There is no warning about a tag that a recent message has.
 
 from __future__ import annotations
 
-from rocketray.meant import meant
+from rocketray.base.meant import meant
 from rocketray.message import TAGS
 
 from .sql92.advice import Advice, AdviceCode, Sample, tags_meant

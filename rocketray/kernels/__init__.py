@@ -16,7 +16,7 @@ from importlib.metadata import version
 from os import W_OK, access
 from pathlib import Path
 
-from rocketray import environment
+from rocketray.base import environment
 
 __all__ = ["compile_once", "warm", "warm_imported"]
 

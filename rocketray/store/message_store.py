@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from rocketray.config import StoreConfig
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.config import StoreConfig
+from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError
 from rocketray.message import PhysicalOffset
 from rocketray.store.queues.gaps_file import read_gaps, write_gaps

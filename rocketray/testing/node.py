@@ -56,7 +56,7 @@ class LocalNode(NodeClient):
         around: Around | None = None,
         on_open: Callable[[OwnedShard], None] = lambda _: None,
     ) -> None:
-        """Take *sizes*: fields of :class:`~rocketray.config.StoreConfig` for new shards.
+        """Take *sizes*: fields of :class:`~rocketray.base.config.StoreConfig` for new shards.
 
         *around* runs each call of the node; *on_open* is called with each shard that is opened.
         """

@@ -23,9 +23,9 @@ from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.process_names import SHARED_PROCESS
+from rocketray.base.transaction import END_TOPIC
 from rocketray.errors import ShardUnavailableError
 from rocketray.store.age_clock import AgeClock
-from rocketray.transaction import END_TOPIC
 
 from .clock import Clock
 from .member import Member

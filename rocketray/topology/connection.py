@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketray.actors.producers.producer import NodeProducer
     from rocketray.actors.topics.ack_mode import AckMode
     from rocketray.actors.topics.topics import Topics
-    from rocketray.cluster import Cluster
+    from rocketray.base.cluster import Cluster
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["AppNode", "open_node"]

@@ -16,7 +16,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from rocketray.marks import KEYS, TAGS, TRACE_PARENT, TRACE_STATE, UNIQUE_KEY
+from rocketray.base.marks import KEYS, TAGS, TRACE_PARENT, TRACE_STATE, UNIQUE_KEY
 
 __all__ = [
     "TRACE_PARENT",

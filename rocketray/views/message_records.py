@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from rocketray.marks import FAILURE_REASON, KEYS, mark
+from rocketray.base.marks import FAILURE_REASON, KEYS, mark
 from rocketray.message import StoredMessage
 
 if TYPE_CHECKING:

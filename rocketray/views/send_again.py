@@ -13,7 +13,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rocketray.marks import FAUST_KEY
+from rocketray.base.marks import FAUST_KEY
 from rocketray.message import SHARDING_KEY, StoredMessage
 
 __all__ = ["SendAgain", "send_again"]

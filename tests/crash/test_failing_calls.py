@@ -22,7 +22,7 @@ from support import machine
 from support.sim_disk import Bound, SimDisk
 from support.stores import SMALL, FakeClock, check_whole, kill, message
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError, StoreFullError
 from rocketray.message import StoredMessage
 from rocketray.store.message_store import MessageStore

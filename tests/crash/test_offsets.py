@@ -12,7 +12,7 @@ from support.amounts import tenth
 from support.sim_disk import Bound, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock, kill, message, read_all
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.store.files.checkpoint import read_checkpoint
 from rocketray.store.files.failed_disk import has_failed_disk

@@ -21,7 +21,7 @@ from support.amounts import ALL, tenth
 from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock, check_whole, kill, message
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.message import StoredMessage
 from rocketray.store.files.file_system import FileSystem
 from rocketray.store.message_store import MessageStore

@@ -17,14 +17,9 @@ from support.stores import FakeClock
 from rocketray.actors.delays.schedule import Place, Schedule
 from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.transactions.transaction_service import TransactionService
-from rocketray.config import StoreConfig
-from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
-from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.store.batches.forward import encode_forwarded
-from rocketray.store.message_store import MessageStore
-from rocketray.store.retention import RetentionPolicy
-from rocketray.testing import Broker
-from rocketray.transaction import (
+from rocketray.base.config import StoreConfig
+from rocketray.base.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
+from rocketray.base.transaction import (
     END_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
@@ -32,6 +27,11 @@ from rocketray.transaction import (
     decision_message,
     half_message,
 )
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.message_store import MessageStore
+from rocketray.store.retention import RetentionPolicy
+from rocketray.testing import Broker
 
 CONFIG = StoreConfig(
     commit_log_segment_bytes=4096,

@@ -23,7 +23,7 @@ from support.patience import patience, until, wait_until
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import SHARDING_KEY, Message

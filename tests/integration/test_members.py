@@ -28,7 +28,7 @@ from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.ray_process.ray_runtime import ray
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 

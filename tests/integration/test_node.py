@@ -36,8 +36,8 @@ from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, RayError, namespace_of
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.delay import Delay
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.counters import FilterCounters

@@ -36,7 +36,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
     start_ray,
 )
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import (
     ActorError,
     ConfigError,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.shards import Shards
 
-from rocketray.environment import process_environ
+from rocketray.base.environment import process_environ
 from rocketray.topology.spark.java import find_java
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

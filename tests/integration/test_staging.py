@@ -28,7 +28,7 @@ from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

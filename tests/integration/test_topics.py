@@ -20,7 +20,7 @@ from rocketray.actors.cluster.node import Node
 from rocketray.actors.files.paths import producer_rings_directory, shard_directory
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.ray_process.ray_runtime import namespace_of
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy

@@ -30,7 +30,7 @@ from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.filters.consumer_filter_data import decode_filters
 from rocketray.filters.subscription import Subscription
 

@@ -26,7 +26,7 @@ from support.rocketmq_client import RocketMQClient, Seen, seen
 
 from rocketray.actors.admin.importer import Importer
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message

@@ -18,7 +18,7 @@ import pytest
 from support.amounts import tenth
 from support.stores import SMALL, FakeClock, message
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError, StreamError
 from rocketray.hashing import tags_code
 from rocketray.kernels.layout import QUEUE_ID, QUEUE_OFFSET, SYS_FLAG

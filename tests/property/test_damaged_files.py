@@ -24,8 +24,8 @@ from support.faults import more_memory_at_most
 from support.mutations import damage
 from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message
 
-from rocketray.config import StoreConfig
-from rocketray.delay import DELAY_LEVEL, SCHEDULE_TOPIC
+from rocketray.base.config import StoreConfig
+from rocketray.base.delay import DELAY_LEVEL, SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.hashing import tags_code
 from rocketray.message import Message, StoredMessage

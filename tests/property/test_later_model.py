@@ -26,7 +26,8 @@ from support.transactions import begin
 from rocketray.actors.producers import transactional_sends
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.transactional_sends import CheckAnswer, Transaction
-from rocketray.delay import DelayOptions
+from rocketray.base.delay import DelayOptions
+from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, Outcome, Verdict
 from rocketray.errors import (
     InvalidMessageError,
     ShardUnavailableError,
@@ -35,7 +36,6 @@ from rocketray.errors import (
 )
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
-from rocketray.transaction import END_TOPIC, HALF_TOPIC, Outcome, Verdict
 
 QUEUES = 2
 HISTORIES = 10

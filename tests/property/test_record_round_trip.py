@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from support.records import GOLDEN_V1
 from support.stores import FakeClock
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
+from rocketray.base.message_time import TIME_MAX_MS
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import CRC_PROPERTY, Message, decode_properties
-from rocketray.message_time import TIME_MAX_MS
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.record import RecordValues, decode_record, encode_record, parse_record
 from rocketray.store.message_store import MessageStore

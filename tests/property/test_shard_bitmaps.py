@@ -26,7 +26,7 @@ from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import ConfigError, FilterSyntaxError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.counters import NO_COUNTERS

@@ -28,7 +28,7 @@ from rocketray.actors.shards import shard_appends
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

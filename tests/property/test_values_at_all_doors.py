@@ -23,10 +23,10 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 from support.row_records import RowMessage, in_frame, in_table
 
 from rocketray.actors.staging.message_rows import MessageRows
+from rocketray.base.property_text import property_text
 from rocketray.cli.arguments.messages import from_json
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import Message, decode_properties
-from rocketray.property_text import property_text
 from rocketray.store.batches.encoded_batch import MeasuredTable
 from rocketray.topology.app.app import App
 from rocketray.topology.spark.writer_columns import WriterColumns

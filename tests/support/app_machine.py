@@ -18,7 +18,7 @@ from support.stepped_app import TOPIC, Handler, SteppedApp
 from rocketray.actors.admin.dead_letters import letter_boxes, redrive
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.retries.retry_records import retry_topic
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 

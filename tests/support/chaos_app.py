@@ -7,7 +7,7 @@ from typing import Any
 
 from support.journal import Journal, Outcome
 
-from rocketray.names import RETRY_PREFIX
+from rocketray.base.names import RETRY_PREFIX
 from rocketray.topology.app.app import App
 
 app = App("chaos")

@@ -25,7 +25,7 @@ from rocketray.actors.retries.retry_records import (
     retry_topic,
     sent_back,
 )
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import TransactionDecidedError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from support.source_tree import package_files
 
-from rocketray.file_form import FileForm
+from rocketray.base.file_form import FileForm
 
 __all__ = ["file_forms"]
 

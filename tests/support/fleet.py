@@ -34,9 +34,9 @@ from rocketray.actors.files.state_files import read_json
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.topics.log_reader import LogReader
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.names import QueuesPerProcess
 from rocketray.errors import ShardUnavailableError
-from rocketray.names import QueuesPerProcess
 from rocketray.topology.hosting.host_actors import find_hosts, take_down
 from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.host_status import HostStatus

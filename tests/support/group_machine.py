@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, GroupModel, Reader, Sent
 
 from rocketray.actors.api.node_client import lag_of
-from rocketray.delay import SCHEDULE_TOPIC, DelayOptions
+from rocketray.base.delay import SCHEDULE_TOPIC, DelayOptions
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.testing import Broker

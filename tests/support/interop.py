@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message

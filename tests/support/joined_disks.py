@@ -33,13 +33,13 @@ from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import MovedQueue
 from rocketray.actors.producers.batch import SendResult
 from rocketray.actors.ray_process.ray_runtime import namespace_of
-from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.names import QueuesPerProcess
+from rocketray.base.transaction import HALF_TOPIC
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels import warm
-from rocketray.names import QueuesPerProcess
 from rocketray.topology.spark.session import spark_session
-from rocketray.transaction import HALF_TOPIC
 
 TOPIC, GROUP = "Trade", "audit"
 _WAIT_S = 60.0

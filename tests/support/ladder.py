@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.local_node import LocalNode
 
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
 from rocketray.message import StoredMessage
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import java_gateway
 from pyspark.conf import SparkConf
 
-from rocketray.environment import with_environ
+from rocketray.base.environment import with_environ
 from rocketray.topology.spark.java import find_java
 from rocketray.topology.spark.session import spark_settings
 from rocketray.topology.spark.warm_python import python_environ

@@ -28,7 +28,7 @@ from rocketray.actors.retries.retry_records import (
     retry_topic,
 )
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
 from rocketray.topology.delivery.delivery import Delivery

@@ -18,7 +18,7 @@ from typing import Self
 import pytest
 from support.patience import wait_until
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 
 from .maven import MavenError, maven_jars
 

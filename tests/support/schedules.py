@@ -10,8 +10,15 @@ from support.stores import FakeClock
 
 from rocketray.actors.delays.schedule import Place, Schedule
 from rocketray.actors.retries.deliveries import Submit, at_once
-from rocketray.config import StoreConfig
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, after, at_level, at_time
+from rocketray.base.config import StoreConfig
+from rocketray.base.delay import (
+    DELAY_LEVELS_MS,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    after,
+    at_level,
+    at_time,
+)
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore

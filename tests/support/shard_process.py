@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 
 CONFIG = StoreConfig(
     commit_log_segment_bytes=64 * 1024,

@@ -12,7 +12,7 @@ from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.named_filters.filter_book import FilterBook, book_json, parse_book
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
 from rocketray.store.message_store import MessageStore

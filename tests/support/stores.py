@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import Message, StoredMessage
 from rocketray.store.batches.encoded_batch import EncodedBatch

@@ -26,7 +26,7 @@ from support.patience import patience
 from support.source_tree import ROOT
 
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 
 SCHEMAS = ROOT / "tests/data/kubernetes/schemas.json"
 FILES = ("kuberay.yaml", "statefulset.yaml")

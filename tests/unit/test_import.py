@@ -33,7 +33,7 @@ def test_importing_the_package_loads_nothing_heavy(statement: str) -> None:
 
 
 def test_importing_the_package_loads_few_modules_of_ours() -> None:
-    ours = {"rocketray", "rocketray.errors", "rocketray.interpreter"}
+    ours = {"rocketray", "rocketray.errors", "rocketray.base", "rocketray.base.interpreter"}
     assert {*run(OURS)} == ours
 
 

@@ -43,8 +43,8 @@ from rocketray.actors.register.file_register import FileRegister
 from rocketray.actors.staging.writer_ledger import WriterLedger
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.transactions.transaction_state import TransactionProgress
+from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, StoreError
-from rocketray.file_form import FileForm
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore

@@ -42,18 +42,8 @@ from rocketray.actors.retries.retry_records import (
 from rocketray.actors.retries.undeliverable import NODE_GROUPS, first_place
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.queue_views import QueueView, open_queues
-from rocketray.errors import (
-    ConfigError,
-    CorruptRecordError,
-    NodeElsewhereError,
-    OffsetOutOfRangeError,
-    StoreLockedError,
-    TopicNotFoundError,
-)
-from rocketray.file_form import FileForm
-from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.subscription import Subscription
-from rocketray.marks import (
+from rocketray.base.file_form import FileForm
+from rocketray.base.marks import (
     DELAY_PROPERTIES,
     FAILURE_REASON,
     GIVEN_UP_BY,
@@ -63,8 +53,18 @@ from rocketray.marks import (
     RETRY_TOPIC,
     mark,
 )
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
+from rocketray.errors import (
+    ConfigError,
+    CorruptRecordError,
+    NodeElsewhereError,
+    OffsetOutOfRangeError,
+    StoreLockedError,
+    TopicNotFoundError,
+)
+from rocketray.filters.message_filter import MessageFilter
+from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
-from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.formats.sys_flag import TRANSACTION
 

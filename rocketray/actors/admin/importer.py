@@ -25,6 +25,7 @@ from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.base.names import is_system_topic
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,
@@ -34,7 +35,6 @@ from rocketray.errors import (
     StoreError,
 )
 from rocketray.message import StoredMessage
-from rocketray.names import is_system_topic
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.formats.message_id import decode_offset_id
 from rocketray.store.formats.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION

@@ -16,7 +16,7 @@ from rocketray.actors.api.queues_here import queues_of
 from rocketray.actors.filtering.block_scan import BlockScan
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.topics.queue_views import QueueView, open_queues
-from rocketray.delay import DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC
 from rocketray.errors import NodeElsewhereError, OffsetOutOfRangeError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription

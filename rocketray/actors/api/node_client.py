@@ -30,7 +30,7 @@ from rocketray.actors.shards.shard_api import (
 )
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topics import TOPICS, Topics
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import (
     NodeElsewhereError,
     ShardUnavailableError,

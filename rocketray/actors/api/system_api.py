@@ -16,11 +16,11 @@ from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.actors.topics.topics import Topics
-from rocketray.delay import WAITING_QUEUES
+from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.recall import RecallHandle
+from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict
 from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
-from rocketray.recall import RecallHandle
-from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 
 __all__ = [
     "DelaysApi",

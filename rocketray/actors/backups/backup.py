@@ -43,12 +43,12 @@ from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.runtime.machine import here, whereabouts
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_files import check_is_there
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
-from rocketray.delay import WAITING_QUEUES
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.store.files.mapped_file_queue import segment_name
 from rocketray.store.queues.gaps_file import GAPS_FILE
-from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 
 from .file_copy import FileSum, copy_file, no_room, sum_of
 from .manifest import (

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.files.state_files import read_json, write_json
+from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm
 
 from .file_copy import FileSum
 

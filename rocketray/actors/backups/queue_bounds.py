@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.errors import StoreError
 from rocketray.store.files.lock import is_open
 from rocketray.store.message_store import MessageStore

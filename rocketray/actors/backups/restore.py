@@ -22,11 +22,11 @@ from rocketray.actors.files.private_files import is_own_directory
 from rocketray.actors.files.restorations import Restoration, note_restoration
 from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.cluster import check_cluster
+from rocketray.base.cluster import check_cluster
+from rocketray.base.whole_file import sync_directory
 from rocketray.errors import ConfigError, StoreError
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
-from rocketray.whole_file import sync_directory
 
 from .backup import OnProgress
 from .file_copy import FileSum, copy_file

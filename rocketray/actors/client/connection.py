@@ -24,7 +24,7 @@ from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.actors.ray_process.ray_runtime import join_ray
 from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
+from rocketray.base.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
@@ -91,7 +91,7 @@ class Connection(OfOneProcess, NodeClient, what="client"):
         cluster: str | None = None,
         ray_address: str | None = None,
     ) -> Connection:
-        """Connect to the node on *data*, or to that of *cluster* on a Ray (rocketray/cluster.py).
+        """Connect to the node on *data*, or to that of *cluster* on a Ray (base/cluster.py).
 
         Raises:
             ConfigError: *data* is empty, or no path; or both are given.

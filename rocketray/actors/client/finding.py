@@ -24,8 +24,9 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
 )
 from rocketray.actors.runtime.machine import whereabouts
-from rocketray.cluster import CLUSTER_VARIABLE, Cluster
-from rocketray.environment import process_environ
+from rocketray.base.cluster import CLUSTER_VARIABLE, Cluster
+from rocketray.base.environment import process_environ
+from rocketray.base.file_form import UnknownVersionError
 from rocketray.errors import (
     ConfigError,
     NodeElsewhereError,
@@ -33,7 +34,6 @@ from rocketray.errors import (
     ShardUnavailableError,
     StoreError,
 )
-from rocketray.file_form import UnknownVersionError
 
 from .actor_names import find_actor
 from .client_ray import CLIENT_RAY

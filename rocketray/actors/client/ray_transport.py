@@ -40,7 +40,7 @@ from rocketray.actors.ray_process.ray_runtime import (
 )
 from rocketray.actors.runtime.machine import whereabouts
 from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError, StreamError
 
 from .actor_names import RETRY_AFTER_MS, actor_or_none, find_actor

@@ -48,7 +48,7 @@ from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError, SupersededError
 
 from .actor_log import show_log

@@ -15,9 +15,9 @@ from typing import Any
 from rocketray.actors.files.file_documents import Documents, SavedDocuments
 from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.config import SCRUB_RATE
-from rocketray.file_form import FileForm
-from rocketray.names import QueuesPerProcess, check_queues_per_process
+from rocketray.base.config import SCRUB_RATE
+from rocketray.base.file_form import FileForm
+from rocketray.base.names import QueuesPerProcess, check_queues_per_process
 
 __all__ = ["CoordinatorSettings"]
 
@@ -30,8 +30,9 @@ class CoordinatorSettings:
     """The settings of a cluster.
 
     ``home`` is that of the first disk, whose queues have no disk in the catalog. ``shard_sizes``
-    are fields of :class:`~rocketray.config.StoreConfig` for new shards, ``queues_per_process`` is
-    for new topics, and ``scrub_rate`` is that of each shard process, in bytes a second.
+    are fields of :class:`~rocketray.base.config.StoreConfig` for new shards,
+    ``queues_per_process`` is for new topics, and ``scrub_rate`` is that of each shard process, in
+    bytes a second.
     """
 
     home: Home

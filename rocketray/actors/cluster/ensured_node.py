@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.ray_process.ray_runtime import logs_directory
-from rocketray.cluster import Cluster, chosen_node
+from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.errors import NodeNotRunningError
 
 from .node import Node
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 def ensure_node(
     place: Path | str | Cluster | None, options: NodeOptions | None = None
 ) -> Iterator[Connection]:
-    """Yield a connection to the node of a data directory or a cluster (rocketray/cluster.py).
+    """Yield a connection to the node of a data directory or a cluster (rocketray/base/cluster.py).
 
     A node is started for the block if none runs on the directory; that of a cluster has to run.
 

@@ -34,8 +34,8 @@ from rocketray.actors.files.state_files import read_state
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.runtime.machine import here
+from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm
 
 __all__ = ["GroupsFile", "rocketmq_files"]
 

@@ -57,8 +57,8 @@ from rocketray.actors.runtime.machine import here
 from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.topics import TOPICS
-from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.data_directory import data_directory
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError, StreamError
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor

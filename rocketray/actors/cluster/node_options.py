@@ -10,10 +10,10 @@ from typing import Any
 from rocketray.actors.files.private_files import DATA_MODE
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
-from rocketray.cluster import check_cluster
-from rocketray.config import SCRUB_RATE
+from rocketray.base.cluster import check_cluster
+from rocketray.base.config import SCRUB_RATE
+from rocketray.base.names import QueuesPerProcess, check_queues_per_process
 from rocketray.errors import ConfigError
-from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 __all__ = ["NodeOptions", "settle_rules"]
 
@@ -35,7 +35,7 @@ class NodeOptions:
     The node of a further disk with it starts the coordinator when the first disk's machine is lost
     (standby.py).
     ``fetch_port``: the port of the disk's fetch service; None takes any free one.
-    ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
+    ``shard_sizes``: fields of :class:`~rocketray.base.config.StoreConfig` for new shards.
     ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
     predicates.
     ``predicate_time_limit_ms``: how long a predicate may take for a batch of messages.

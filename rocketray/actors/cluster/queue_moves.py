@@ -30,8 +30,8 @@ from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.service_queues import may_move
 from rocketray.actors.topics.topic_start import Started
+from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, StreamError
-from rocketray.file_form import FileForm
 
 from .cluster_state import ClusterState
 from .topic_locks import TopicLocks

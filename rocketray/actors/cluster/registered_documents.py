@@ -34,8 +34,8 @@ from rocketray.actors.files.paths import config_directory, coordinator_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.register.documents import DocumentWriter, RegisterDocuments
 from rocketray.actors.register.register import Register, open_register
+from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
-from rocketray.file_form import FileForm
 
 from .coordinator_settings import CoordinatorSettings
 

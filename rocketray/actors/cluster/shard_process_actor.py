@@ -29,7 +29,7 @@ from rocketray.actors.shards.shard_process import Opened, ShardProcess, remove_o
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import has_services
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.kernels import compile_once
 from rocketray.store.age_clock import AgeClock
 

@@ -28,14 +28,14 @@ from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.node_link import NodeLinks
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
+from rocketray.base.file_form import FileForm
+from rocketray.base.recall import RecallHandle
+from rocketray.base.whole_file import replace_file
 from rocketray.errors import StreamError
-from rocketray.file_form import FileForm
 from rocketray.message import ForwardedMessage, StoredMessage
-from rocketray.recall import RecallHandle
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
-from rocketray.whole_file import replace_file
 
 from .schedule import Place, Schedule
 from .waiting_records import WaitingLog

@@ -8,7 +8,7 @@ import numpy as np
 
 from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.retries.undeliverable import delayed_letter
-from rocketray.delay import restored
+from rocketray.base.delay import restored
 from rocketray.errors import InvalidMessageError
 from rocketray.message import ForwardedMessage, StoredMessage
 

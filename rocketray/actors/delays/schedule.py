@@ -33,7 +33,7 @@ from rocketray.actors.retries.deliveries import (
     grouped,
     store_once,
 )
-from rocketray.delay import TIMER_TOPIC, restored
+from rocketray.base.delay import TIMER_TOPIC, restored
 from rocketray.errors import InvalidMessageError, ShardUnavailableError
 from rocketray.message import ForwardedMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem

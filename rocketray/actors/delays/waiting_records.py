@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.delay import (
+from rocketray.base.delay import (
     DELAY_LEVELS_MS,
     DELAY_MAX_MS,
     SCHEDULE_TOPIC,

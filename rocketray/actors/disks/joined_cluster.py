@@ -17,9 +17,9 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.cluster import check_cluster
+from rocketray.base.cluster import check_cluster
+from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError
-from rocketray.file_form import FileForm
 
 __all__ = ["JoinedCluster", "note_joined", "read_joined", "write_joined"]
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
-from rocketray.delay import DELAY_LEVELS_MS, WAITING_QUEUES
-from rocketray.filters.verdict_values import ExplainStep
-from rocketray.marks import (
+from rocketray.base.delay import DELAY_LEVELS_MS, WAITING_QUEUES
+from rocketray.base.marks import (
     DELAY_LEVEL,
     PRODUCER_GROUP,
     REAL_TOPIC,
@@ -21,16 +20,17 @@ from rocketray.marks import (
     TIMER_DELIVER_MS,
     mark,
 )
-from rocketray.message import StoredMessage
-from rocketray.names import (
+from rocketray.base.names import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
+from rocketray.base.transaction import END_TOPIC, parse_decision
+from rocketray.filters.verdict_values import ExplainStep
+from rocketray.message import StoredMessage
 from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION
-from rocketray.transaction import END_TOPIC, parse_decision
 
 from .cause import Cause, time_text
 

@@ -28,13 +28,13 @@ from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.actors.journal.passages import Happening
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.queue_views import QueueView, open_queues
+from rocketray.base.names import is_system_topic
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
 from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason, FilterVerdict
 from rocketray.hashing import tags_code
 from rocketray.message import StoredMessage
-from rocketray.names import is_system_topic
 from rocketray.store.reading.reader import EntryColumns
 
 from .arrival import arrival_of

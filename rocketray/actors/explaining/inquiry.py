@@ -16,15 +16,15 @@ from rocketray.actors.journal.passages import history_of
 from rocketray.actors.retries.retry_records import origin_of, retry_topic
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.catalog import shard_of_host
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
+from rocketray.base.transaction import GIVEN_UP_TOPIC
 from rocketray.errors import ConfigError, PredicateError
 from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterVerdict
 from rocketray.message import StoredMessage
-from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketray.store.formats.message_id import decode_offset_id
-from rocketray.transaction import GIVEN_UP_TOPIC
 
 from .arrival import KEPT_TOPICS, arrival_of, copies_with
 from .cause import Cause, time_text

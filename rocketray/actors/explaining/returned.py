@@ -17,12 +17,12 @@ from rocketray.actors.filtering.preview import PreviewRange, spans_within
 from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
 from rocketray.actors.topics.catalog import TopicConfig, shard_of_host
 from rocketray.actors.topics.queue_views import open_queues
+from rocketray.base.marks import GIVEN_UP_BY, REAL_TOPIC
+from rocketray.base.names import SCHEDULE_TOPIC
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import EVERYTHING, Subscription
-from rocketray.marks import GIVEN_UP_BY, REAL_TOPIC
 from rocketray.message import StoredMessage
-from rocketray.names import SCHEDULE_TOPIC
 from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import OWN_TOPICS

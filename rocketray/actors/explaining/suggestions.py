@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.meant import meant
+from rocketray.base.meant import meant
 
 __all__ = ["like", "like_keys"]
 

@@ -10,9 +10,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from rocketray.base.names import check_topic
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
-from rocketray.names import check_topic
 from rocketray.store.reading.columns import column_schema
 
 from .read_plan import Range, ReadPlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.whole_file import replace_file
+from rocketray.base.whole_file import replace_file
 
 from .paths import fetch_failure_file
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.file_form import FileForm
 from rocketray.errors import DataDirectoryError
-from rocketray.file_form import FileForm
 
 from .node_lock import lock_file, lock_node
 from .paths import identity_file

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rocketray.file_form import FileForm
+from rocketray.base.file_form import FileForm
 
 from .paths import node_file
 from .state_files import read_json, write_json

@@ -14,8 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm
 
 from .state_files import read_json, write_json
 

@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import orjson
 
 from rocketray.actors.runtime.processes import is_alive
+from rocketray.base.file_form import FileForm, UnknownVersionError
+from rocketray.base.whole_file import replace_file, sync_directory, write_beside
 from rocketray.errors import StoreError, StreamError
-from rocketray.file_form import FileForm, UnknownVersionError
 from rocketray.store.retention import DiskUse
-from rocketray.whole_file import replace_file, sync_directory, write_beside
 
 from .paths import broadcast_directory, config_directory
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.store.reading.reader import EntryColumns, QueueReader

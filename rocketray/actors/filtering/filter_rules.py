@@ -17,8 +17,8 @@ from typing import Any
 
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json, write_json
+from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, FilterError, StoreError, SubscriptionRefusedError
-from rocketray.file_form import FileForm
 from rocketray.filters.class_filter import check_predicate
 from rocketray.filters.subscription import Subscription
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rocketray.base.names import check_case_clash, check_group, is_retry_topic
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import EVERYTHING, Subscription, describe_difference
-from rocketray.names import check_case_clash, check_group, is_retry_topic
 
 from .heartbeat import Heartbeat
 from .subscription_changes import FilterChanges

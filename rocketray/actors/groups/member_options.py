@@ -9,10 +9,10 @@ import socket
 from pathlib import Path
 from typing import Literal, TypedDict, get_args
 
+from rocketray.base.meant import refuse_unknown
+from rocketray.base.names import check_group, check_topic, is_retry_topic
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
-from rocketray.meant import refuse_unknown
-from rocketray.names import check_group, check_topic, is_retry_topic
 
 from .assignment import Strategy, check_strategy
 from .heartbeat import AppInstance

@@ -25,10 +25,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from rocketray.base.names import check_group, check_topic
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
-from rocketray.names import check_group, check_topic
 
 from .control_page import LINE_BYTES, SharedFile
 from .ring import RingCorruptError

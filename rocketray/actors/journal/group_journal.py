@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from rocketray.base.names import QUEUE_COUNT_MAX
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.names import QUEUE_COUNT_MAX
 
 __all__ = [
     "BYTES_MAX",

@@ -23,8 +23,8 @@ from pathlib import Path
 import orjson
 
 from rocketray.actors.files.state_files import remove_half_written
-from rocketray.file_form import FileForm
-from rocketray.whole_file import replace_file
+from rocketray.base.file_form import FileForm
+from rocketray.base.whole_file import replace_file
 
 from .group_journal import (
     BYTES_MAX,

@@ -18,7 +18,7 @@ from rocketray.actors.filtering.filtered_lag import FilteredLag
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.shards.shard_api import ShardStatistics
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.delay import WAITING_QUEUES
+from rocketray.base.delay import WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
 
 __all__ = ["NodeReadings", "read_node"]

@@ -22,12 +22,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from rocketray.base.file_form import FileForm
+from rocketray.base.meant import meant
+from rocketray.base.names import check_case_clash
 from rocketray.errors import ConfigError
-from rocketray.file_form import FileForm
 from rocketray.filters.filter_name import FilterName, check_filter_name
 from rocketray.filters.subscription import Subscription
-from rocketray.meant import meant
-from rocketray.names import check_case_clash
 
 __all__ = [
     "NAMES_MAX",

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.ipc.append_status import refusal
-from rocketray.delay import WAITING_QUEUES
+from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.recall import RecallHandle
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
-from rocketray.recall import RecallHandle
 from rocketray.store.batches.encoded_batch import Owned, Packed, Packing, pack_batch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm, RowsPacking

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketray.delay import WAITING_QUEUES, Delay, Placed
+from rocketray.base.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.message import Message
 
 from .links import QueueLinks

@@ -20,7 +20,9 @@ from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.delay import WAITING_QUEUES
+from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.names import check_topic
+from rocketray.base.property_text import text_to_give
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,
@@ -31,8 +33,6 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.hashing import java_hash_code
-from rocketray.names import check_topic
-from rocketray.property_text import text_to_give
 from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink

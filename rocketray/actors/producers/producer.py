@@ -27,7 +27,7 @@ from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode, durability_of
-from rocketray.delay import Delay
+from rocketray.base.delay import Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
 from rocketray.message import ForwardedMessage, Message
 from rocketray.store.batches.message_columns import RecordForm

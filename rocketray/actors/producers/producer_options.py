@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from rocketray.actors.topics.ack_mode import AckMode, durability_of
-from rocketray.delay import Delay, DelayOptions
+from rocketray.base.delay import Delay, DelayOptions
+from rocketray.base.meant import refuse_unknown
 from rocketray.errors import ConfigError
-from rocketray.meant import refuse_unknown
 from rocketray.store.batches.encoded_batch import RecordOptions
 from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 
@@ -65,7 +65,7 @@ class EverySend(DelayOptions, total=False):
     ``queue_id``, ``sharding_key``, ``queue_selector``: the choice of the queue; one of them.
     The sharding key is stored as the property ``__SHARDINGKEY``.
     ``timeout_s``: how long to wait, in place of the producer's.
-    The others delay the message (:class:`~rocketray.delay.DelayOptions`); one of them.
+    The others delay the message (:class:`~rocketray.base.delay.DelayOptions`); one of them.
     """
 
     queue_id: int | None

@@ -24,15 +24,8 @@ from weakref import WeakValueDictionary
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.files.paths import control_path
 from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
-from rocketray.errors import (
-    ConfigError,
-    ShardUnavailableError,
-    StreamError,
-    TransactionDecidedError,
-)
-from rocketray.message import Message, StoredMessage
-from rocketray.transaction import (
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
+from rocketray.base.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -42,6 +35,13 @@ from rocketray.transaction import (
     Outcome,
     half_message,
 )
+from rocketray.errors import (
+    ConfigError,
+    ShardUnavailableError,
+    StreamError,
+    TransactionDecidedError,
+)
+from rocketray.message import Message, StoredMessage
 
 from .send_future import MessageFuture
 

@@ -35,7 +35,7 @@ from rocketray.actors.files.private_files import (
     write_secret,
 )
 from rocketray.actors.runtime.machine import user_name
-from rocketray.environment import with_environ
+from rocketray.base.environment import with_environ
 
 from .open_ray import OPEN_RAY_PROBLEM
 

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.actors.runtime.processes import is_alive
-from rocketray.environment import process_environ
+from rocketray.base.environment import process_environ
 
 from .server_probe import ServerProbe
 

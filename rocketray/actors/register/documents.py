@@ -47,8 +47,8 @@ import orjson
 
 from rocketray.actors.files.home import Home
 from rocketray.actors.files.state_files import JSON_MAX_BYTES
+from rocketray.base.file_form import FileForm, UnknownVersionError
 from rocketray.errors import RegisterUnavailableError, StoreError, StreamError, SupersededError
-from rocketray.file_form import FileForm, UnknownVersionError
 
 from .register import Register, check_create_only
 from .register_keys import check_size

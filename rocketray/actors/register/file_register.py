@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rocketray.base.whole_file import sync_directory
 from rocketray.errors import ConfigError, RegisterUnavailableError
-from rocketray.whole_file import sync_directory
 
 from .register_keys import VALUE_MAX_BYTES, check_folder, check_key, check_size
 

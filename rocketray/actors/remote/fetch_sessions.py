@@ -29,9 +29,9 @@ from rocketray.actors.consumers.filter_errors import FilterErrorLog
 from rocketray.actors.consumers.queue_stream import QueueStream, QueueStreams, queue_bounds
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.base.names import check_group, check_topic
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.names import check_group, check_topic
 from rocketray.store.reading.packed_records import pack_records
 
 from .fetch_api import POLL_MAX_S, Fetch, FetchedQueue, QueueFetch

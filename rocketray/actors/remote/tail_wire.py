@@ -19,10 +19,10 @@ import numpy as np
 
 from rocketray.actors.filtering.seen_messages import SeenEntries
 from rocketray.actors.filtering.tail import TailCounts, TailStart
+from rocketray.base.names import check_topic
 from rocketray.errors import ConfigError, InvalidMessageError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
-from rocketray.names import check_topic
 from rocketray.store.reading.packed_records import pack_records, unpack_records
 
 __all__ = ["STEP_BYTES", "TAIL", "TailFetch", "TailStep", "packed"]

@@ -17,8 +17,8 @@ import re
 from dataclasses import replace
 from typing import NamedTuple
 
-from rocketray.delay import DELAY_LEVELS_MS, at_level
-from rocketray.marks import (
+from rocketray.base.delay import DELAY_LEVELS_MS, at_level
+from rocketray.base.marks import (
     FAILURE_REASON,
     GIVEN_UP_BY,
     ORIGIN_MESSAGE_ID,
@@ -29,13 +29,13 @@ from rocketray.marks import (
     RETRY_TOPIC,
     mark,
 )
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rocketray.message import (
     PROPERTIES_MAX_BYTES,
     ForwardedMessage,
     StoredMessage,
     encode_properties,
 )
-from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 __all__ = [
     "FAILURE_REASON",

@@ -10,10 +10,16 @@ Pure.
 
 from __future__ import annotations
 
-from rocketray.marks import FAILURE_REASON, ORIGIN_MESSAGE_ID, RETRY_QUEUE_ID, RETRY_TOPIC, mark
+from rocketray.base.marks import (
+    FAILURE_REASON,
+    ORIGIN_MESSAGE_ID,
+    RETRY_QUEUE_ID,
+    RETRY_TOPIC,
+    mark,
+)
+from rocketray.base.names import RETRY_PREFIX
+from rocketray.base.transaction import committed_flag, target
 from rocketray.message import ForwardedMessage, StoredMessage
-from rocketray.names import RETRY_PREFIX
-from rocketray.transaction import committed_flag, target
 
 from .deliveries import Place
 from .retry_records import dead_letter_topic, queue_of, topic_of
@@ -44,7 +50,10 @@ def delayed_letter(stored: StoredMessage, place: Place | None) -> ForwardedMessa
 
 
 def half_letter(half: StoredMessage) -> ForwardedMessage:
-    """Return a committed half as a dead letter; raises as :func:`~rocketray.transaction.target`."""
+    """Return a committed half as a dead letter.
+
+    Raises as :func:`~rocketray.base.transaction.target`.
+    """
     return _letter(half, TRANSACTION_LETTERS, target(half), committed_flag(half))
 
 

@@ -26,7 +26,7 @@ from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_files import check_is_there
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import InvalidMessageError, StoreVersionError, StreamError
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy

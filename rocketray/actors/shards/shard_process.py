@@ -38,7 +38,7 @@ from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.process_names import has_services
 from rocketray.actors.topics.topic_files import HANDED_OVER
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import ShardMovedError, ShardUnavailableError, StoreError, StreamError
 from rocketray.store.files.file_system import SYSTEM_FILES
 
@@ -101,8 +101,9 @@ class ShardProcess:
     ) -> None:
         """Open the shards that the catalog has for process *name*.
 
-        *sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards. So many shards
-        are opened or closed *at_once*, each in a thread: they wait for the disk most of the time.
+        *sizes* are fields of :class:`~rocketray.base.config.StoreConfig` for new shards. So many
+        shards are opened or closed *at_once*, each in a thread: they wait for the disk most of the
+        time.
         """
         self.data = data
         self.name = name

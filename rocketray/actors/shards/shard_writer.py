@@ -31,7 +31,7 @@ from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.topics.topic_files import check_store_host
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import OffsetOutOfRangeError, StoreFullError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import StoredMessage

@@ -13,7 +13,7 @@ from rocketray.actors.files.half_file import HalfFrame, read_frame
 from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.retries.deliveries import Place, portions
-from rocketray.delay import WAITING_QUEUES
+from rocketray.base.delay import WAITING_QUEUES
 
 __all__ = ["StagedTargets"]
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from rocketray.actors.files.half_file import BatchName, Half, check_half
 from rocketray.actors.files.state_files import read_state, remove_state, write_json
+from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm
 
 __all__ = ["DecidedBatch", "WriterLedger", "WriterState"]
 

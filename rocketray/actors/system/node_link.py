@@ -12,9 +12,9 @@ from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.service_queues import is_of_service
+from rocketray.base.names import DEAD_LETTER_PREFIX
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
-from rocketray.names import DEAD_LETTER_PREFIX
 
 __all__ = ["NodeLinks"]
 

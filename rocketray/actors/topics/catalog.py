@@ -27,10 +27,9 @@ from typing import Any, Literal, Unpack, cast, get_args
 from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_state, write_json
-from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.file_form import FileForm
-from rocketray.meant import meant
-from rocketray.names import (
+from rocketray.base.file_form import FileForm
+from rocketray.base.meant import meant
+from rocketray.base.names import (
     SHARED,
     QueuesPerProcess,
     check_case_clash,
@@ -39,6 +38,7 @@ from rocketray.names import (
     check_topic,
     is_internal_by_name,
 )
+from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .ack_mode import AckMode, check_ack, durability_of

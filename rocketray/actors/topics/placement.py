@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from itertools import count as numbers
 from typing import NamedTuple
 
-from rocketray.names import SHARED, QueuesPerProcess, check_queues_per_process
+from rocketray.base.names import SHARED, QueuesPerProcess, check_queues_per_process
 
 __all__ = [
     "ONE_EACH",

@@ -15,10 +15,10 @@ from pathlib import Path
 from rocketray.actors.files.paths import CONTROL_PAGE, shard_directory
 from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
+from rocketray.base.meant import meant
+from rocketray.base.names import check_stored_topic
 from rocketray.errors import StoreError
-from rocketray.meant import meant
-from rocketray.names import check_stored_topic
 from rocketray.store.files.store_settings import is_foreign, is_store
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore

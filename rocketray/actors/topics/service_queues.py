@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocketray.delay import WAITING_QUEUES
-from rocketray.names import QUEUE_COUNT_MAX, RETRY_PREFIX
-from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.names import QUEUE_COUNT_MAX, RETRY_PREFIX
+from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 
 from .placement import Placement
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rocketray.delay import WAITING_QUEUES
-from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
-from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 
 __all__ = ["DECIDED", "default_retention", "is_kept_by_node", "retry_orders"]
 

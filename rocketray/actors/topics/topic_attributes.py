@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 import uuid
 
+from rocketray.base.names import (
+    SHARED,
+    QueuesPerProcess,
+    check_queues_per_process,
+    is_internal_by_name,
+)
 from rocketray.errors import ConfigError
-from rocketray.names import SHARED, QueuesPerProcess, check_queues_per_process, is_internal_by_name
 from rocketray.store.retention import RetentionPolicy
 
 __all__ = ["disks_in", "processes_in", "queues_per_process_in", "retention_in", "topic_id_in"]

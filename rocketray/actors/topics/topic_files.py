@@ -17,10 +17,10 @@ from rocketray.actors.files.paths import (
     producer_rings_directory,
     shard_directory,
 )
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
+from rocketray.base.whole_file import sync_directory
 from rocketray.errors import StoreError
 from rocketray.store.files.store_settings import is_foreign, read_settings
-from rocketray.whole_file import sync_directory
 
 from .catalog import TopicConfig
 from .process_names import is_shared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from rocketray.names import QueuesPerProcess
+from rocketray.base.names import QueuesPerProcess
 from rocketray.store.retention import RetentionPolicy
 
 from .ack_mode import AckMode

@@ -44,15 +44,7 @@ from rocketray.actors.retries.deliveries import (
     store_once,
 )
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS, half_letter
-from rocketray.errors import (
-    InvalidMessageError,
-    InvalidNameError,
-    StoreError,
-    StreamError,
-)
-from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.store.age_clock import AgeClock
-from rocketray.transaction import (
+from rocketray.base.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -69,6 +61,14 @@ from rocketray.transaction import (
     parse_decision,
     target,
 )
+from rocketray.errors import (
+    InvalidMessageError,
+    InvalidNameError,
+    StoreError,
+    StreamError,
+)
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.store.age_clock import AgeClock
 
 from .transaction_state import Decided, Pending, TransactionLimits, TransactionProgress
 

@@ -14,10 +14,10 @@ from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.actors.topics.system_retention import DECIDED
+from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 from rocketray.store.age_clock import AgeClock
-from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
 
 from .transaction_engine import TransactionEngine
 from .transaction_state import TransactionProgress

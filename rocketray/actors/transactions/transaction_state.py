@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from rocketray.actors.retries.deliveries import Place
-from rocketray.file_form import FileForm
-from rocketray.transaction import Ending, Verdict
+from rocketray.base.file_form import FileForm
+from rocketray.base.transaction import Ending, Verdict
 
 __all__ = ["Decided", "Fate", "Pending", "TransactionLimits", "TransactionProgress"]
 

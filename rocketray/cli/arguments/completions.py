@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from rocketray.data_directory import data_directory
+from rocketray.base.data_directory import data_directory
 from rocketray.errors import StreamError
 
 __all__ = [

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketray.cluster import Cluster
-from rocketray.data_directory import DEFAULT_DATA
+from rocketray.base.cluster import Cluster
+from rocketray.base.data_directory import DEFAULT_DATA
 from rocketray.errors import ConfigError, StoreError
 
 from .node import chosen_cluster, chosen_place

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rocketray.base.delay import DELAY_MAX_MS, Delay
+from rocketray.base.marks import taken_on
+from rocketray.base.names import is_internal_by_name
+from rocketray.base.property_text import property_text
 from rocketray.cli.terminal.output import print_bytes, print_json, print_line, progress
-from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
-from rocketray.marks import taken_on
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
-from rocketray.names import is_internal_by_name
-from rocketray.property_text import property_text
 from rocketray.store.formats.sys_flag import sys_flag_names
 from rocketray.views.message_records import printable, to_json
 

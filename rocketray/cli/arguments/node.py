@@ -21,13 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocketray.base.cluster import Cluster, chosen_node
+from rocketray.base.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
+from rocketray.base.environment import process_environ
+from rocketray.base.settings_file import read_settings
 from rocketray.cli.terminal.output import progress
 from rocketray.cli.terminal.waiting import waiting
-from rocketray.cluster import Cluster, chosen_node
-from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
-from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
-from rocketray.settings_file import read_settings
 
 if TYPE_CHECKING:
     from rocketray.actors.client.asked_node import AskedNode

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from rocketray.base.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
+from rocketray.base.names import check_group, check_queue_count, check_stored_topic, check_topic
 from rocketray.cli.terminal.output import progress
-from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.errors import ConfigError, FilterError, NodeElsewhereError
-from rocketray.names import check_group, check_queue_count, check_stored_topic, check_topic
 
 from .completions import complete_groups, complete_topics
 

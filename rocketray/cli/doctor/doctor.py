@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rocketray.base.settings_file import CONFIG_VARIABLE, SettingsFile, read_settings
 from rocketray.cli.arguments.directories import directories_here, named_cluster, none_here
 from rocketray.cli.arguments.node import ask, chosen_place
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line
 from rocketray.errors import NodeNotRunningError, StreamError
-from rocketray.settings_file import CONFIG_VARIABLE, SettingsFile, read_settings
 
 from .health_checks import Finding
 

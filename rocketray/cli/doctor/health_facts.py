@@ -24,7 +24,7 @@ from rocketray.actors.files.state_files import disk_use
 from rocketray.actors.process_logs.log_index import read_logs
 from rocketray.actors.runtime.machine import whereabouts
 from rocketray.actors.runtime.processes import is_alive
-from rocketray.environment import process_environ
+from rocketray.base.environment import process_environ
 from rocketray.errors import ConfigError, StoreError
 
 from . import health_checks as checks

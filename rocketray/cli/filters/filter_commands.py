@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
+from rocketray.base.names import check_stored_topic
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.filter_choice import (
     FilterNameOption,
@@ -36,7 +37,6 @@ from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
-from rocketray.names import check_stored_topic
 from rocketray.views.verdicts import seen_record, why_of
 
 from .filter_diff_command import diff

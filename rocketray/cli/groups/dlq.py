@@ -9,6 +9,8 @@ import typer
 
 from rocketray.actors.admin.letters_there import letters_there, redrive_there
 from rocketray.actors.retries.retry_records import topic_of
+from rocketray.base.marks import FAILURE_REASON, mark
+from rocketray.base.names import DEAD_LETTER_PREFIX
 from rocketray.cli.arguments.messages import one_line, printable
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -28,8 +30,6 @@ from rocketray.cli.terminal.output import (
     print_records,
     print_result,
 )
-from rocketray.marks import FAILURE_REASON, mark
-from rocketray.names import DEAD_LETTER_PREFIX
 from rocketray.views.message_records import letter_record
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rocketray.base.environment import process_environ
 from rocketray.cli.terminal.output import counted, progress
-from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
 from rocketray.topology.hosting.app_path import load_app, source_of
 from rocketray.topology.hosting.code_archive import CodeArchive, pack_code

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from rocketray.base.names import RETRY_PREFIX
 from rocketray.cli.terminal.output import (
     as_time,
     counted,
@@ -14,7 +15,6 @@ from rocketray.cli.terminal.output import (
     print_result,
     print_table,
 )
-from rocketray.names import RETRY_PREFIX
 from rocketray.topology.hosting.host_status import STATUS_TIMEOUT_S
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import typer
 
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.base.cluster import Cluster
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import chosen_place, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
-from rocketray.cluster import Cluster
 from rocketray.errors import ActorError, StoreError
 from rocketray.views.trace_links import check_trace_url
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from rocketray.base.names import is_system_topic
 from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
 from rocketray.errors import StreamError
-from rocketray.names import is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rocketray.base.meant import meant
 from rocketray.cli.arguments.completions import complete_logs
 from rocketray.cli.arguments.directories import directories_here, named_cluster, none_here
 from rocketray.cli.arguments.found_hosts import apps_of
@@ -25,7 +26,6 @@ from rocketray.cli.terminal.output import (
     progress,
 )
 from rocketray.errors import ConfigError, NodeNotRunningError
-from rocketray.meant import meant
 
 if TYPE_CHECKING:
     from rocketray.actors.process_logs.log_index import LogEntry

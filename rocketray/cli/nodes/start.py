@@ -18,6 +18,8 @@ import typer
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.files.home import identity_of
 from rocketray.actors.runtime.signal_handlers import stop_signals
+from rocketray.base.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
+from rocketray.base.config import SCRUB_RATE
 from rocketray.cli.arguments.node import RAY_LOG, chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_result, progress
@@ -28,8 +30,6 @@ from rocketray.cli.terminal.quantities import (
     parse_rate,
 )
 from rocketray.cli.terminal.waiting import waiting
-from rocketray.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
-from rocketray.config import SCRUB_RATE
 
 from .last_word import LastWord, last_word
 from .node_metrics import LOOPBACK, NodeMetrics

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.settings_file import read_settings
 from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import ask
@@ -15,7 +16,6 @@ from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, print_line, print_result
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import StoreError
-from rocketray.settings_file import read_settings
 
 from .app_status import (
     groups_of,

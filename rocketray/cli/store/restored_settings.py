@@ -16,7 +16,7 @@ from rocketray.cli.arguments.store_directory import shard_directories
 from rocketray.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
-    from rocketray.config import StoreConfig
+    from rocketray.base.config import StoreConfig
 
 __all__ = ["RestoredSettings", "StoreHostOption", "restore_lost_settings"]
 
@@ -126,7 +126,7 @@ def _of_catalog(path: Path, place: _Place | None) -> tuple[str, tuple[str, int],
 def _models(place: _Place | None, *, is_shared: bool) -> list[StoreConfig]:
     """Return the settings of other shards of the node, and the defaults; the likeliest first."""
     from rocketray.actors.shards.shard_process import SHARED_FILE_SIZES  # noqa: PLC0415 - slow
-    from rocketray.config import StoreConfig  # noqa: PLC0415 - the same
+    from rocketray.base.config import StoreConfig  # noqa: PLC0415 - the same
 
     sizes: dict[str, Any] = dict(SHARED_FILE_SIZES)
     defaults = [StoreConfig(), StoreConfig(**sizes)]

@@ -13,7 +13,7 @@ from rocketray.cli.terminal.quantities import format_bytes
 from rocketray.errors import StoreError
 
 if TYPE_CHECKING:
-    from rocketray.config import StoreConfig
+    from rocketray.base.config import StoreConfig
 
 __all__ = ["SCRUB_RATE_DEFAULT", "scrub_store"]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import typer
 
+from rocketray.base.names import QueuesPerProcess, check_queues_per_process
 from rocketray.errors import ConfigError
-from rocketray.names import QueuesPerProcess, check_queues_per_process
 
 __all__ = [
     "format_bytes",

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rocketray.base.meant import meant
 from rocketray.errors import FilterEvaluationError
-from rocketray.meant import meant
 
 from .coercion import Comparator, comparator
 from .nodes import (

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.names import check_topic
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.kernels.encode import write_pairs, write_property, write_records
 from rocketray.kernels.hashing import crc32_spans, hash_spans
 from rocketray.kernels.layout import SYS_FLAG
 from rocketray.kernels.texts import hash_record_keys
 from rocketray.message import BODY_MAX_BYTES, PROPERTIES_MAX_BYTES
-from rocketray.names import check_topic
 from rocketray.store.formats.property_crc import CRC_NAME, CRC_NO_DIGITS, CRC_PROPERTY_BYTES
 
 from .batch_form import (

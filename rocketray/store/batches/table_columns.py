@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketray.base.marks import KEYS, TAGS, UNIQUE_KEY, is_refused, refusal, refused_names
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.kernels.texts import ANY_TEXT, KEY_TEXT, TAG_TEXT, first_bad_text
-from rocketray.marks import KEYS, TAGS, UNIQUE_KEY, is_refused, refusal, refused_names
 from rocketray.message import stored_key
 from rocketray.store.formats.arrow_spans import match_exactly
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.marks import LEFT_BEHIND, OF_THE_KEY
+from rocketray.base.marks import LEFT_BEHIND, OF_THE_KEY
 
 __all__ = ["keyed_column", "taken_on_column"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import orjson
 
+from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm
 
 from .file_system import FileSystem, replace_file
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import orjson
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
+from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
-from rocketray.file_form import FileForm
 
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
 from .lock import StoreLock

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
 from rocketray.hashing import index_key_hash
 from rocketray.store.files.store_settings import usual_size

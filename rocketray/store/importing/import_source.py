@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.store_settings import settle_config

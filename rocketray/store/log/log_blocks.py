@@ -23,7 +23,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.names import check_stored_topic
 from rocketray.errors import InvalidNameError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.hashing import crc32_spans, hash_spans
@@ -32,7 +33,6 @@ from rocketray.kernels.properties import match_values
 from rocketray.kernels.spans import Field, measure_spans
 from rocketray.kernels.texts import hash_record_keys
 from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
-from rocketray.names import check_stored_topic
 from rocketray.store.formats.arrow_spans import find_values
 from rocketray.store.formats.property_crc import find_crc_mismatches, has_crc_property
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION

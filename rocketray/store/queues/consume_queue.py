@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.kernels.append import append_queue_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX

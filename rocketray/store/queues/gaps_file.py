@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
+from rocketray.base.file_form import FileForm
 from rocketray.errors import CorruptRecordError
-from rocketray.file_form import FileForm
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
 
 from .queue_gaps import NO_GAPS, OFFSET_MAX, QueueGaps

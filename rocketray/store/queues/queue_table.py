@@ -13,9 +13,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
+from rocketray.base.names import check_stored_topic
 from rocketray.errors import ConfigError
-from rocketray.names import check_stored_topic
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file_queue import Repair
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rocketray.base.message_time import TIME_MAX_MS, TIME_MIN_MS
 from rocketray.errors import ConfigError
 from rocketray.kernels.layout import HOST_BYTES, HOST_IPV6_EXTRA
 from rocketray.kernels.spans import Field, write_offset_ids
 from rocketray.message import KEYS, SHARDING_KEY, TAGS
-from rocketray.message_time import TIME_MAX_MS, TIME_MIN_MS
 from rocketray.store.formats.arrow_spans import (
     fixed_array,
     joined_array,

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX

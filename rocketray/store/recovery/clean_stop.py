@@ -22,8 +22,8 @@ from typing import Any
 
 import orjson
 
+from rocketray.base.file_form import FileForm, UnknownVersionError
 from rocketray.errors import CorruptRecordError
-from rocketray.file_form import FileForm, UnknownVersionError
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.file_system import FileSystem, replace_file
 from rocketray.store.files.mapped_file_queue import MappedFileQueue

@@ -16,8 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
-from rocketray.config import StoreConfig
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.base.config import StoreConfig
 from rocketray.errors import ConfigError, CorruptRecordError, StoreError, StoreVersionError
 from rocketray.store.files.store_settings import is_foreign, read_settings, usual_size
 from rocketray.store.index.index_division import entries_beside, is_division

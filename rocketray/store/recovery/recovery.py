@@ -43,8 +43,8 @@ from pathlib import Path
 
 import orjson
 
+from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
 from rocketray.store.files.mapped_file_queue import rewrite_files

@@ -27,10 +27,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
-from rocketray.config import StoreConfig
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.base.config import StoreConfig
+from rocketray.base.file_form import UnknownVersionError
 from rocketray.errors import StoreError
-from rocketray.file_form import UnknownVersionError
 from rocketray.kernels.layout import MAGIC, MAGIC_V1, RECORD_MIN_BYTES, TAGS_CODE_EXT_MAX
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file_queue import segment_name

@@ -21,8 +21,8 @@ from typing import Any
 
 import orjson
 
+from rocketray.base.file_form import FileForm, UnknownVersionError
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm, UnknownVersionError
 from rocketray.store.files.file_system import FileSystem, replace_file
 
 from .problem import Problem

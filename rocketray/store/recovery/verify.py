@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.mapped_file_queue import segment_name

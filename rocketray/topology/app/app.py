@@ -27,14 +27,14 @@ from rocketray.actors.groups.member_options import FetchCompression, check_compr
 from rocketray.actors.producers.producer_options import check_tracing
 from rocketray.actors.runtime.one_process import unique_here
 from rocketray.actors.topics.ack_mode import AckMode
-from rocketray.cluster import Cluster, chosen_node
-from rocketray.delay import Delay
+from rocketray.base.cluster import Cluster, chosen_node
+from rocketray.base.delay import Delay
+from rocketray.base.names import check_queue_count
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import EVERYTHING, ErrorPolicy
 from rocketray.message import Message
-from rocketray.names import check_queue_count
 from rocketray.topology.connection import AppNode, open_node
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation

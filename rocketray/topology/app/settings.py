@@ -12,8 +12,8 @@ from typing import Any
 
 import faust
 
+from rocketray.base.meant import refuse_unknown
 from rocketray.errors import ConfigError
-from rocketray.meant import refuse_unknown
 from rocketray.topology.faust.table_manager import FeedTableManager
 from rocketray.topology.routes import KeyRouter
 from rocketray.topology.tables.collections import GlobalTable, SetGlobalTable, SetTable, Table

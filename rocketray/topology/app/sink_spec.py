@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+from rocketray.base.names import check_topic
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
-from rocketray.names import check_topic
 from rocketray.topology.values.group import make_filter
 
 __all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "EARLIEST", "SinkSpec", "add_sink"]

@@ -40,7 +40,7 @@ from rocketray.actors.retries.retry_records import (
 )
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership

@@ -31,10 +31,10 @@ from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.send_future import SendFuture
 from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode
-from rocketray.delay import Delay
+from rocketray.base.delay import Delay
+from rocketray.base.recall import RecallHandle
 from rocketray.errors import OwnerFencedError, ShardUnavailableError
 from rocketray.message import Message
-from rocketray.recall import RecallHandle
 from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import StoredMetadata
 

@@ -22,10 +22,10 @@ from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.retries.retry_records import RETRY_QUEUES, SentBack, in_queue
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.service_queues import is_of_service
-from rocketray.delay import REAL_TOPIC, WAITING_QUEUES
+from rocketray.base.delay import REAL_TOPIC, WAITING_QUEUES
+from rocketray.base.names import RETRY_PREFIX
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
-from rocketray.names import RETRY_PREFIX
 from rocketray.store.formats.sys_flag import TRANSACTION
 from rocketray.topology.connection import AppNode
 

@@ -28,7 +28,7 @@ from concurrent.futures import Future
 
 from rocketray.actors.ray_process.ray_runtime import output_files
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.errors import ActorError, NodeElsewhereError
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.app import App

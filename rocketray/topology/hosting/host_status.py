@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.sink_statistics import SinkStatistics
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rocketray.actors.ray_process.ray_runtime import output_files, ray
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.topology.app.app_log import show_worker_log
 from rocketray.topology.spark.sink_runner import RestartPolicy
 from rocketray.topology.spark.sink_service import SinkService

@@ -10,7 +10,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.fetching.range_api import DiskQueues
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 
 __all__ = ["ClusterTopics"]
 

@@ -13,7 +13,7 @@ from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.actors.files.restorations import restorations_of
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.queue_views import open_queues, topics_in
-from rocketray.names import is_internal_by_name
+from rocketray.base.names import is_internal_by_name
 
 from .time_search import first_in_view
 

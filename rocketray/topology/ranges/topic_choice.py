@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from rocketray.actors.fetching.read_plan import QueueKey
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.base.meant import meant
+from rocketray.base.names import check_topic
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.meant import meant
-from rocketray.names import check_topic
 
 __all__ = ["TopicChoice", "assigned", "matching", "named"]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from rocketray.actors.fetching.read_plan import ReadPlan
+from rocketray.base.meant import refuse_unknown
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
-from rocketray.meant import refuse_unknown
 from rocketray.store.reading.columns import COLUMN_TYPES, column_schema
 from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
 from rocketray.topology.ranges.time_rules import TimeRule

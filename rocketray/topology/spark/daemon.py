@@ -27,7 +27,7 @@ from pyspark import daemon
 
 from rocketray.actors.fetching import reading
 from rocketray.actors.staging import message_rows
-from rocketray.environment import with_environ
+from rocketray.base.environment import with_environ
 from rocketray.kernels import warm_imported
 
 __all__ = ["preload", "until_closed"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rocketray.meant import meant
+from rocketray.base.meant import meant
 
 __all__ = ["explain_stranger"]
 

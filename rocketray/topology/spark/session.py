@@ -15,7 +15,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from rocketray.environment import process_environ, with_environ
+from rocketray.base.environment import process_environ, with_environ
 from rocketray.errors import StreamError
 
 from .java import Java, find_java

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from rocketray.actors.runtime.signal_handlers import stop_signals
-from rocketray.cluster import Cluster, chosen_node
+from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.app.sink_spec import EARLIEST, SinkSpec, add_sink
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics

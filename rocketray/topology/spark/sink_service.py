@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketray.cluster import Cluster
-from rocketray.environment import process_environ
+from rocketray.base.cluster import Cluster
+from rocketray.base.environment import process_environ
 from rocketray.errors import StreamError
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 

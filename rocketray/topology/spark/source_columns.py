@@ -30,8 +30,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rocketray.base.meant import meant
 from rocketray.errors import ConfigError
-from rocketray.meant import meant
 
 __all__ = ["COLUMN_SETS", "ColumnSetName", "Projection", "Shape", "SourceColumn", "default_schema"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rocketray.cluster import Cluster, chosen_node
+from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect

@@ -18,7 +18,7 @@ from rocketray.actors.files.home import identity_of
 from rocketray.actors.files.node_description import read_description
 from rocketray.actors.runtime.machine import whereabouts
 from rocketray.actors.staging.staging_client import StagingClient
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.errors import StreamError
 
 __all__ = ["find_staging"]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from rocketray.environment import process_environ
+from rocketray.base.environment import process_environ
 
 from . import warm_client
 from .shims import cache_directory, make_script

@@ -27,8 +27,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rocketray.base.meant import meant
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.meant import meant
 from rocketray.store.batches.taken_on import taken_on_column
 
 from .source_columns import ColumnSetName

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from rocketray.actors.files.half_file import WRITER_FORM, BatchName, new_half
-from rocketray.cluster import Cluster, chosen_node
+from rocketray.base.cluster import Cluster, chosen_node
+from rocketray.base.names import check_open_topic, check_topic
 from rocketray.errors import ConfigError, InvalidNameError
-from rocketray.names import check_open_topic, check_topic
 
 from .foreign_options import explain_stranger
 from .source_columns import ColumnSetName

@@ -5,7 +5,7 @@ event at a time. Ours are the layers below: topics, offsets, membership and the 
 to use our data path as well is a :class:`rocketray.App` (see batch_transport.py).
 
 The node is found by its data directory, ``rocketray:///absolute/path``, or by the name of its
-cluster, ``rocketray://?cluster=NAME``; else as for every program (rocketray/cluster.py).
+cluster, ``rocketray://?cluster=NAME``; else as for every program (rocketray/base/cluster.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 from faust.transport.base import Transport as FaustTransport
 
-from rocketray.cluster import CLUSTER_VARIABLE, Cluster, chosen_node
-from rocketray.data_directory import DATA_VARIABLE
+from rocketray.base.cluster import CLUSTER_VARIABLE, Cluster, chosen_node
+from rocketray.base.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.connection import AppNode, open_node
 from rocketray.topology.faust.batch_transport import PromptConductor

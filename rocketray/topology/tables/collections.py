@@ -30,9 +30,9 @@ from faust.tables.sets import SetTable as FaustSetTable
 from faust.tables.table import Table as FaustTable
 from faust.types.tuples import Message as FaustMessage
 
+from rocketray.base.meant import refuse_unknown
 from rocketray.errors import ConfigError
 from rocketray.hashing import java_hash_code
-from rocketray.meant import refuse_unknown
 from rocketray.message import StoredMessage
 from rocketray.store.retention import KEEP_ALL
 

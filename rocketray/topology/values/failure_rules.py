@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, dead_letter_topic
+from rocketray.base.names import RETRY_PREFIX, check_topic, is_closed_topic
 from rocketray.errors import ConfigError
-from rocketray.names import RETRY_PREFIX, check_topic, is_closed_topic
 
 __all__ = ["SUSPEND_S", "DecodeErrorPolicy", "FailureOptions", "FailureRules"]
 

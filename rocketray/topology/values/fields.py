@@ -13,9 +13,9 @@ from typing import Any
 
 import faust
 
+from rocketray.base.marks import is_refused, refusal
+from rocketray.base.property_text import property_text
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.marks import is_refused, refusal
-from rocketray.property_text import property_text
 
 __all__ = ["MessageFields", "texts"]
 

@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rocketray.actors.groups.assignment import Strategy
+from rocketray.base.names import check_group
 from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionConflictError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
-from rocketray.names import check_group
 
 from .failure_rules import FailureOptions
 

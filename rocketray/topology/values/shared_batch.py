@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from faust.types.tuples import TP
 
 from rocketray.actors.retries.retry_records import queue_of, topic_of
+from rocketray.base.names import RETRY_PREFIX
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import StoredMessage
-from rocketray.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,12 +22,12 @@ from mode.utils.queues import ThrowableQueue
 
 from rocketray.actors.producers.queue_selector import QueueSelector, select_queue
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
-from rocketray.delay import DelayOptions, delay_of
+from rocketray.base.delay import DelayOptions, delay_of
+from rocketray.base.marks import KEYS, OF_THE_KEY, SHARDING_KEY, TAGS, taken_on
+from rocketray.base.names import check_topic
+from rocketray.base.property_text import property_text
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
-from rocketray.marks import KEYS, OF_THE_KEY, SHARDING_KEY, TAGS, taken_on
 from rocketray.message import Message, check_keys, stored_key
-from rocketray.names import check_topic
-from rocketray.property_text import property_text
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .codec import make_decoder, refuse_pickle

@@ -24,9 +24,7 @@ from typing import Any
 from urllib.parse import quote
 from zlib import crc32
 
-from rocketray.errors import InvalidMessageError
-from rocketray.hashing import java_hash_code
-from rocketray.marks import (
+from rocketray.base.marks import (
     FAUST_HEADERS,
     FAUST_KEY,
     FAUST_NULL,
@@ -35,6 +33,10 @@ from rocketray.marks import (
     SHARDING_KEY,
     TAGS,
 )
+from rocketray.base.message_time import checked_ms
+from rocketray.base.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
+from rocketray.errors import InvalidMessageError
+from rocketray.hashing import java_hash_code
 from rocketray.message import (
     EMPTY_SHARDING_KEY,
     NAME_VALUE_SEPARATOR,
@@ -42,8 +44,6 @@ from rocketray.message import (
     Message,
     StoredMessage,
 )
-from rocketray.message_time import checked_ms
-from rocketray.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 
 __all__ = [
     "EMPTY_KEY",

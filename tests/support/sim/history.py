@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from rocketray.actors.explaining.cause import Cause
 from rocketray.actors.groups.group_offsets import LONG_MAX
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
-from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 __all__ = ["FILTERS", "TAGS", "Group", "History", "Sent", "WrongError"]
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from rocketray import whole_file
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.consumers.member_queues import MemberQueues
 from rocketray.actors.consumers.member_session import MemberSession
@@ -36,6 +35,7 @@ from rocketray.actors.topics import topic_registry
 from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.actors.transactions.transaction_engine import TransactionEngine
 from rocketray.actors.transactions.transaction_service import TransactionService
+from rocketray.base import whole_file
 from rocketray.store import message_store, store_files
 from rocketray.store.age_clock import AgeClock
 from rocketray.store.files import failed_disk

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.command_server import run_here
 
+from rocketray.base.settings_file import SettingsFile
 from rocketray.cli.application import command_tree
 from rocketray.cli.option_defaults import option_defaults
 from rocketray.errors import ConfigError
-from rocketray.settings_file import SettingsFile
 
 FILE = Path("/etc/rocketray.toml")
 

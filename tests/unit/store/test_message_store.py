@@ -11,7 +11,7 @@ import pytest
 from support.faults import largest_file
 from support.stores import SMALL, FakeClock, check_whole, message, repair
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, check_whole, message
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import (
     ConfigError,
     StoreError,

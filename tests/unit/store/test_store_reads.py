@@ -8,7 +8,7 @@ import pytest
 from support.records import RawRecord
 from support.stores import FakeClock
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.hashing import index_key_hash
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore

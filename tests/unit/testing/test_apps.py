@@ -10,7 +10,7 @@ import pytest
 from support.patience import until
 
 import rocketray as rr
-from rocketray.delay import DELAY_LEVELS_MS
+from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.testing import Broker, Clock
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from rocketray.delay import DELAY_LEVELS_MS
+from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.errors import ConfigError
 from rocketray.testing import Broker, Clock
 

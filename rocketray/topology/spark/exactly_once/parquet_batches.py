@@ -27,8 +27,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from rocketray.base.whole_file import sync_directory
 from rocketray.errors import ConfigError
-from rocketray.whole_file import sync_directory
 
 from .ledger_key import app_of
 

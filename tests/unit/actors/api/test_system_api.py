@@ -17,10 +17,10 @@ from rocketray.actors.api.system_api import (
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import Topics
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.recall import RecallHandle
+from rocketray.base.transaction import HALF_TOPIC, Decision
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.recall import RecallHandle
-from rocketray.transaction import HALF_TOPIC, Decision
 
 FAR = "00000000-0000-0000-0000-000000000002"
 SHARED = "shards:shared"

@@ -18,7 +18,7 @@ from rocketray.actors.client.ray_transport import RayTransport, begin
 from rocketray.actors.files.paths import node_file
 from rocketray.actors.ray_process.ray_runtime import GetTimeoutError, ray
 from rocketray.actors.runtime.machine import here
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 
 DISK = "00000000-0000-0000-0000-000000000002"

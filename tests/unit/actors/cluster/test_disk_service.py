@@ -18,8 +18,8 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
+from rocketray.base.transaction import HALF_TOPIC
 from rocketray.errors import ConfigError
-from rocketray.transaction import HALF_TOPIC
 
 FAR = "00000000-0000-0000-0000-000000000002"
 STANDBY = Home("/standby", FAR, "there", is_joined=True)

@@ -25,8 +25,8 @@ from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.placement import Placement
-from rocketray.cluster import DEFAULT_CLUSTER
-from rocketray.config import SCRUB_RATE
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.config import SCRUB_RATE
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from rocketray.store.retention import KEEP_ALL
 

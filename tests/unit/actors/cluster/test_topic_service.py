@@ -18,7 +18,7 @@ from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import Started
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.store.files.store_settings import settle_config
 

@@ -7,7 +7,7 @@ import pytest
 from support.schedules import CrashError, Waiting
 
 from rocketray.actors.delays.schedule import BATCH_MAX
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,

@@ -21,7 +21,7 @@ from rocketray.actors.disks.queue_copy import (
 from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

@@ -14,7 +14,7 @@ from rocketray.actors.explaining.cause import Cause
 from rocketray.actors.explaining.cause_table import CauseTable, explain_range
 from rocketray.actors.filtering.preview import PreviewRange
 from rocketray.actors.retries.retry_records import sent_back
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.errors import ConfigError, FilterError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker, Clock

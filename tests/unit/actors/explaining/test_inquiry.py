@@ -15,11 +15,11 @@ from rocketray.actors.files.paths import journal_directory
 from rocketray.actors.journal.group_journal import EntryKind
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import retry_topic, sent_back
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.transaction import HALF_TOPIC
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock
-from rocketray.transaction import HALF_TOPIC
 
 ALL, PAY, SHIP = (Subscription.tags(tags) for tags in ("*", "pay", "ship"))
 WHO = "rocketray groups skip by me on here"

@@ -13,8 +13,8 @@ from rocketray.actors.files.restorations import (
     note_restoration,
     restorations_of,
 )
+from rocketray.base.file_form import UnknownVersionError
 from rocketray.errors import StoreError
-from rocketray.file_form import UnknownVersionError
 
 
 def test_restorations_are_kept_in_their_order(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.process_names import SHARED_PROCESS
+from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
-from rocketray.file_form import FileForm
 from rocketray.testing import node as testing_node
 
 

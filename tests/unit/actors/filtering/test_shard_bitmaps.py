@@ -17,7 +17,7 @@ from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreFullError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.subscription import Subscription

@@ -19,12 +19,12 @@ from rocketray.actors.producers.batch import Batch
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.queue_link import QueueLink
 from rocketray.actors.topics.ack_mode import AckMode
-from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import Packing
 from rocketray.testing import Broker
-from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 
 Send = Callable[[NodeProducer], object]
 MESSAGES = [Message("T", b"1"), Message("T", b"2")]

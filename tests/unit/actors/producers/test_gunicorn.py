@@ -13,8 +13,9 @@ from support.local_node import LocalNode
 from support.patience import patience, wait_until
 from support.register_servers import free_port
 from support.serving_node import serving
+from support.source_tree import ROOT
 
-PROGRAM = Path(__file__).parents[3] / "support/gunicorn_program.py"
+PROGRAM = ROOT / "tests/support/gunicorn_program.py"
 
 
 def test_each_worker_sends_by_its_own_producer_and_the_masters_is_untouched(

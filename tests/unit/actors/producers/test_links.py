@@ -10,7 +10,7 @@ from rocketray.actors.producers.delayed_messages import place_delayed
 from rocketray.actors.producers.links import Nearby, QueueLinks
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.placement import Placement
-from rocketray.delay import SCHEDULE_TOPIC, Delay
+from rocketray.base.delay import SCHEDULE_TOPIC, Delay
 from rocketray.message import Message
 
 FAR, FURTHER = (f"00000000-0000-0000-0000-00000000000{n}" for n in (2, 3))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.delay import REAL_QUEUE_ID, TIMER_TOPIC
+from rocketray.base.delay import REAL_QUEUE_ID, TIMER_TOPIC
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import SHARDING_KEY, Message
 

@@ -21,7 +21,7 @@ from support.patience import patience, wait_until_answered
 
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
-from rocketray.delay import Delay
+from rocketray.base.delay import Delay
 from rocketray.errors import ShardUnavailableError, StoreFullError
 from rocketray.message import UNIQUE_KEY, Message
 from rocketray.store.queues.consume_queue import ConsumeQueue

@@ -17,6 +17,7 @@ from rocketray.actors.producers import transactional_sends
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.transactional_sends import CheckAnswer
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
+from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,
@@ -28,7 +29,6 @@ from rocketray.errors import (
 from rocketray.message import StoredMessage
 from rocketray.store.age_clock import AgeClock
 from rocketray.testing import Broker
-from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
 
 
 @pytest.fixture

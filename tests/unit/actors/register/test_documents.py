@@ -13,6 +13,7 @@ from support.dict_register import DictRegister
 from rocketray.actors.files.home import Home
 from rocketray.actors.register import documents as module
 from rocketray.actors.register.documents import DocumentWriter, RegisterDocuments
+from rocketray.base.file_form import UnknownVersionError
 from rocketray.errors import (
     ConfigError,
     RegisterUnavailableError,
@@ -20,7 +21,6 @@ from rocketray.errors import (
     StreamError,
     SupersededError,
 )
-from rocketray.file_form import UnknownVersionError
 
 HERE = Home("/first", "00000000-0000-0000-0000-000000000001", "here")
 THERE = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)

@@ -26,7 +26,7 @@ from rocketray.actors.retries.retry_records import (
     sent_back,
     topic_of,
 )
-from rocketray.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
+from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
 from rocketray.hashing import tags_code
 from rocketray.message import ForwardedMessage, PhysicalOffset, QueueOffset, StoredMessage
 from rocketray.store.batches.forward import encode_forwarded

@@ -27,7 +27,7 @@ from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.process_names import SHARED_PROCESS
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

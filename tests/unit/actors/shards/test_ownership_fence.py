@@ -20,7 +20,7 @@ from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY, epoch_of
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import InvalidMessageError, OwnerFencedError, ShardUnavailableError
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.store.batches.encoded_batch import (

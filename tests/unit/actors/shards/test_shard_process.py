@@ -30,13 +30,13 @@ from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.process_names import SHARED_PROCESS
+from rocketray.base.transaction import HALF_TOPIC, OP_TOPIC
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
-from rocketray.transaction import HALF_TOPIC, OP_TOPIC
 
 SUPPORT = ROOT / "tests/support"
 LATER_S = 1e12

@@ -16,7 +16,7 @@ from rocketray.actors.ipc.ring import ProducerRing, ShardRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.repeated_batches import BatchIdentity
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError, ShardFencedError, StoreLockedError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import (

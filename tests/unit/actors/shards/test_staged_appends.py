@@ -8,7 +8,7 @@ import pytest
 
 from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages, pack_batch
 

@@ -17,7 +17,7 @@ from rocketray.actors.ipc.ring import ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.shards.unflushed import Unflushed
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.files.mapped_file import MappedFile

@@ -14,7 +14,7 @@ from support.amounts import examples
 from support.row_records import in_frame
 
 from rocketray.actors.staging.message_rows import MessageRows
-from rocketray.delay import at_time
+from rocketray.base.delay import at_time
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
 from rocketray.message import Message, decode_properties, with_sharding_key

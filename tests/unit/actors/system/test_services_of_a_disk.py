@@ -15,9 +15,9 @@ from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.process_names import SHARED_PROCESS
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC
 from rocketray.message import ForwardedMessage, Message
-from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC
 
 FAR = "00000000-0000-0000-0000-000000000002"
 

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, Delay
+from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC, Delay
+from rocketray.base.names import is_closed_topic
+from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.errors import InvalidMessageError
 from rocketray.message import Message
-from rocketray.names import is_closed_topic
 from rocketray.testing import Broker
 from rocketray.testing.fixtures import broker, clock
-from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 
 __all__ = ["broker", "clock"]
 

@@ -16,8 +16,8 @@ from rocketray.actors.topics.placement import (
     rebalanced,
     spread_over,
 )
+from rocketray.base.names import SHARED, QueuesPerProcess
 from rocketray.errors import ConfigError
-from rocketray.names import SHARED, QueuesPerProcess
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import DiskSpace, Placement, spread_over
 from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.actors.topics.topic_registry import TopicRegistry
-from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
-from rocketray.names import QUEUE_COUNT_MAX
-from rocketray.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.names import QUEUE_COUNT_MAX
+from rocketray.base.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
 
 FAR, FURTHER = (f"00000000-0000-0000-0000-00000000000{n}" for n in (2, 3))
 LEVELS = 18

@@ -11,7 +11,7 @@ from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_options import TopicOptions
 from rocketray.actors.topics.topic_start import TOPICS_A_STEP, Started, TopicProgress
 from rocketray.actors.topics.topics import Topics
-from rocketray.delay import SCHEDULE_TOPIC, WAITING_QUEUES
+from rocketray.base.delay import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import ConfigError, StoreError, StreamError
 from rocketray.store.retention import KEEP_ALL
 

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.actors.transactions.transaction_engine import TransactionEngine, TransactionLimits
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.transaction import (
+    END_TOPIC,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    Decision,
+    decision_message,
+    half_message,
+)
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import (
     ForwardedMessage,
@@ -25,15 +34,6 @@ from rocketray.message import (
 )
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.testing import Clock
-from rocketray.transaction import (
-    END_TOPIC,
-    GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
-    Decision,
-    decision_message,
-    half_message,
-)
 
 GROUP = "payments"
 LIMITS = TransactionLimits(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rocketray.base.delay import Delay
 from rocketray.cli.arguments.messages import from_json, one_line, to_json
-from rocketray.delay import Delay
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage, decode_properties
 

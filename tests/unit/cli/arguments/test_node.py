@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rocketray.base.cluster import Cluster
 from rocketray.cli.application import application
 from rocketray.cli.arguments import node
 from rocketray.cli.arguments.node import ray_stderr_in_file
-from rocketray.cluster import Cluster
 
 PROGRAM = """
 import logging, os, sys

@@ -14,9 +14,9 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 
 from rocketray.actors.retries.retry_records import retry_topic, sent_back
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.cli.groups import group_changes
 from rocketray.cli.nodes import apps
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting.host_plan import HostPlan
 from rocketray.topology.hosting.host_status import Host, HostStatus

@@ -15,7 +15,7 @@ from support.stores import FakeClock, message
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.shards.shard_process import SHARED_FILE_SIZES
 from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.store.files.store_settings import read_settings
 from rocketray.store.message_store import MessageStore
 

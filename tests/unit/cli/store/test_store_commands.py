@@ -10,8 +10,8 @@ from support.command_server import run_here
 from support.commands import printed, rocketray
 from support.golden import DATA, golden_rows
 
+from rocketray.base.config import StoreConfig
 from rocketray.cli.arguments.store_directory import store_directories
-from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore

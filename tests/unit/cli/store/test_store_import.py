@@ -13,8 +13,8 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.stores import GOLDEN_STORE, SMALL, FakeClock, message
 
-from rocketray import names
 from rocketray.actors.runtime.signal_handlers import StopSignals
+from rocketray.base import names
 from rocketray.cli.store import store_import
 from rocketray.store.message_store import MessageStore
 

@@ -11,7 +11,7 @@ from support.command_server import run_here
 from support.commands import printed, rocketray
 from support.golden import DATA, golden_rows
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.stores import FakeClock, kill
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.kernels.drain import StoreCursor
 from rocketray.message import Message
 from rocketray.store.append_window import AppendWindow

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.stores import FakeClock
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError
 from rocketray.hashing import crc32
 from rocketray.store.formats.inner_batch import BatchUnit, decode_units

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from support.stores import NO_CRC, FakeClock, check_whole, kill, message, read_all
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError
 from rocketray.message import (
     CRC_PROPERTY,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.records import RawRecord, back_to_back, i64
 from support.stores import SMALL, FakeClock, message, open_golden
 
-from rocketray.config import StoreConfig
-from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level, at_time
+from rocketray.base.config import StoreConfig
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level, at_time
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.store.batches.forward import encode_forwarded

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore

@@ -13,12 +13,12 @@ from support.random_sql import spans_of
 from support.records import RawRecord
 from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message, read_jsonl
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
+from rocketray.base.message_time import TIME_MAX_MS, TIME_MIN_MS
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.message import SHARDING_KEY
-from rocketray.message_time import TIME_MAX_MS, TIME_MIN_MS
 from rocketray.store.formats import arrow_spans
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.stores import FakeClock, message
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.message import StoredMessage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageStatus, PullLimits

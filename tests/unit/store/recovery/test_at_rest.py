@@ -14,7 +14,7 @@ import pytest
 from support.sim_disk import SimDisk
 from support.stores import SMALL, FakeClock, check_whole, kill, message
 
-from rocketray.config import StoreConfig
+from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError, StoreFullError, StoreLockedError
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy

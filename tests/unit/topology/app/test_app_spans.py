@@ -13,9 +13,9 @@ from support.patience import until
 from support.spans import NoOpTracerProvider, Spans, StatusCode, Tracing
 
 from rocketray.actors.producers.producer import NodeProducer
+from rocketray.base.names import RETRY_PREFIX
 from rocketray.errors import ConfigError
 from rocketray.message import Message
-from rocketray.names import RETRY_PREFIX
 from rocketray.testing import Broker
 from rocketray.topology.app.app import App
 

@@ -16,7 +16,7 @@ from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendRe
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.ownership_record import epoch_of
-from rocketray.delay import TIMER_TOPIC, Delay
+from rocketray.base.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, OwnerFencedError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
 from rocketray.topology.delivery import outbox as outbox_module

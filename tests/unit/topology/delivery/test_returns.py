@@ -22,11 +22,11 @@ from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.names import RETRY_PREFIX
 from rocketray.errors import ConfigError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
-from rocketray.names import RETRY_PREFIX
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module

@@ -15,7 +15,7 @@ from rocketray.actors.producers.links import Nearby
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.placement import Placement
-from rocketray.delay import REAL_QUEUE_ID, SCHEDULE_TOPIC
+from rocketray.base.delay import REAL_QUEUE_ID, SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, PhysicalOffset, QueueOffset, StoredMessage
 from rocketray.topology.delivery import returns as returns_module

@@ -14,7 +14,7 @@ from ray._private.async_compat import has_async_methods
 from support.local_node import LocalNode
 from support.patience import patience
 
-from rocketray.cluster import DEFAULT_CLUSTER, Cluster
+from rocketray.base.cluster import DEFAULT_CLUSTER, Cluster
 from rocketray.topology.hosting import host, planned_app
 from rocketray.topology.hosting.host import ConsumerHost
 from rocketray.topology.hosting.host_failure import HostFailure

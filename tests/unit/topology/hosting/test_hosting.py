@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ray
 
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ActorError, ConfigError
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.sink_spec import SinkSpec

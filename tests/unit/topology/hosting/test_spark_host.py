@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.patience import patience
 
-from rocketray.cluster import DEFAULT_CLUSTER
+from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 from rocketray.topology.hosting import spark_host

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import rocketray as rr
 from rocketray.actors.files.home import settle_identity
-from rocketray.data_directory import DATA_VARIABLE
+from rocketray.base.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
 from rocketray.topology.app.sink_spec import SinkSpec

@@ -9,7 +9,7 @@ import pytest
 from support.patience import patience
 
 from rocketray.actors.files.home import settle_identity
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.app.app import App
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError, PredicateError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription

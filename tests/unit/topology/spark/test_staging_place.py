@@ -10,7 +10,7 @@ import pytest
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.fetching.read_plan import DiskPlace, FetchService
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.errors import ShardUnavailableError
 from rocketray.topology.spark import staging_place
 from rocketray.topology.spark.staging_place import find_staging

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.errors import ConfigError, InvalidMessageError, InvalidNameError
 from rocketray.topology.spark.source_options import may_be_writing
 from rocketray.topology.spark.writer_options import WriterOptions, parse_writer_options

@@ -10,7 +10,7 @@ import pytest
 from support import stock_apps
 from yarl import URL
 
-from rocketray.cluster import Cluster
+from rocketray.base.cluster import Cluster
 from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.topology.stock.transport import Transport, node_of_broker
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
+from rocketray.base.property_text import property_text, text_to_give
 from rocketray.errors import InvalidMessageError
 from rocketray.filters.sql92.compiled import compile_expression
-from rocketray.property_text import property_text, text_to_give
 
 
 class Kind(enum.Enum):

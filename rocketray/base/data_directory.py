@@ -12,7 +12,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .errors import ConfigError
+from rocketray.errors import ConfigError
+
 from .settings_file import read_settings
 
 __all__ = ["DATA_VARIABLE", "DEFAULT_DATA", "data_directory"]

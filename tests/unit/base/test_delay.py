@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketray.delay import (
+from rocketray.base.delay import (
     DELAY_LEVELS_MS,
     DELAY_MAX_MS,
     SCHEDULE_TOPIC,

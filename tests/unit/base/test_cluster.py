@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.cluster import Cluster, chosen_node
+from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError, InvalidNameError
 
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
+from rocketray.base.message_time import TIME_MAX_MS, TIME_MIN_MS, checked_ms
 from rocketray.errors import InvalidMessageError
 from rocketray.message import Message
-from rocketray.message_time import TIME_MAX_MS, TIME_MIN_MS, checked_ms
 from rocketray.topology.app.app import App
 from rocketray.topology.values.wire import message_of
 

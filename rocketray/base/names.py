@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from .errors import InvalidMessageError, InvalidNameError
+from rocketray.errors import InvalidMessageError, InvalidNameError
 
 __all__ = [
     "DEAD_LETTER_PREFIX",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.whole_file import replace_file, write_beside
+from rocketray.base.whole_file import replace_file, write_beside
 
 
 @pytest.mark.parametrize("sync", [True, False])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .errors import InvalidMessageError
+from rocketray.errors import InvalidMessageError
 
 __all__ = ["TIME_MAX_MS", "TIME_MIN_MS", "checked_ms"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.cluster import CLUSTER_VARIABLE, Cluster, chosen_node
-from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
+from rocketray.base.cluster import CLUSTER_VARIABLE, Cluster, chosen_node
+from rocketray.base.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
+from rocketray.base.settings_file import CONFIG_VARIABLE, SettingsFile, read_settings
 from rocketray.errors import ConfigError
-from rocketray.settings_file import CONFIG_VARIABLE, SettingsFile, read_settings
 
 
 @pytest.fixture

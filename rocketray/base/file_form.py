@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import StoreVersionError
+from rocketray.errors import StoreVersionError
 
 __all__ = ["FileForm", "UnknownVersionError"]
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from rocketray.base.names import check_case_clash, check_group, check_queue_count, check_topic
 from rocketray.errors import InvalidNameError
-from rocketray.names import check_case_clash, check_group, check_queue_count, check_topic
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.amounts import examples
+from support.source_tree import ROOT
 
 from rocketray.actors.producers.given_lists import GivenLists
 from rocketray.actors.retries.retry_records import (
@@ -27,10 +27,8 @@ from rocketray.actors.retries.retry_records import (
     topic_of,
 )
 from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, delayed_letter, first_place
-from rocketray.cli.arguments.messages import from_json, to_json
-from rocketray.delay import at_level
-from rocketray.errors import StreamError
-from rocketray.marks import (
+from rocketray.base.delay import at_level
+from rocketray.base.marks import (
     DELAY_PROPERTIES,
     FAILURE_REASON,
     GIVEN_UP_BY,
@@ -44,6 +42,9 @@ from rocketray.marks import (
     Writer,
     mark,
 )
+from rocketray.base.names import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.cli.arguments.messages import from_json, to_json
+from rocketray.errors import StreamError
 from rocketray.message import (
     ForwardedMessage,
     Message,
@@ -53,7 +54,6 @@ from rocketray.message import (
     check_properties,
     with_sharding_key,
 )
-from rocketray.names import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.store.batches.table_columns import check_names, read_table
 from rocketray.store.batches.taken_on import taken_on_column
 from rocketray.topology.app.app import App
@@ -67,7 +67,7 @@ REFUSED = sorted(name for name, each in MARKS.items() if not each.may_be_given)
 RETRY, LETTERS = retry_topic("g"), dead_letter_topic("g")
 MAP = pa.map_(pa.string(), pa.string())
 HOST = ("127.0.0.1", 9)
-PAGE = Path(__file__).parents[2] / "docs/reference/marks.md"
+PAGE = ROOT / "docs/reference/marks.md"
 NAME = re.compile(r"`([^`]+)`")
 APP = App("app")
 TOPIC = APP.topic("Trade")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketray.base.recall import RecallHandle
 from rocketray.errors import InvalidMessageError
-from rocketray.recall import RecallHandle
 
 HANDLE = RecallHandle("SCHEDULE_TOPIC_XXXX", 3, 12, "C0A8010200002A9F")
 

@@ -20,8 +20,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
+from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+
 from .delay import Placed, at_level
-from .errors import ConfigError, InvalidMessageError
 from .marks import (
     DELAY_LEVEL,
     IMMUNITY_S,
@@ -31,7 +33,6 @@ from .marks import (
     REAL_TOPIC,
     TRANSACTION_ID,
 )
-from .message import ForwardedMessage, Message, StoredMessage
 from .names import GIVEN_UP_TOPIC, HALF_TOPIC, check_group, is_system_topic
 
 __all__ = [

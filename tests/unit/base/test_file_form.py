@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rocketray.base.file_form import FileForm, UnknownVersionError
 from rocketray.errors import StoreVersionError
-from rocketray.file_form import FileForm, UnknownVersionError
 
 FORM = FileForm("groups.json", 2)
 

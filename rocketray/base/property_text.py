@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from .errors import InvalidMessageError
+from rocketray.errors import InvalidMessageError
 
 __all__ = ["property_text", "text_to_give"]
 

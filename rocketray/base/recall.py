@@ -12,9 +12,10 @@ import binascii
 import re
 from typing import NamedTuple
 
+from rocketray.errors import InvalidMessageError
+from rocketray.message import PROPERTIES_MAX_BYTES
+
 from .delay import WAITING_QUEUES
-from .errors import InvalidMessageError
-from .message import PROPERTIES_MAX_BYTES
 
 __all__ = ["RecallHandle"]
 

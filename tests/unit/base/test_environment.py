@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from rocketray.environment import process_environ, with_environ
+from rocketray.base.environment import process_environ, with_environ
 
 
 def test_variables_are_set_for_a_while_and_come_back() -> None:

@@ -21,7 +21,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
-from .errors import ConfigError, InvalidMessageError, InvalidNameError
+from rocketray.errors import ConfigError, InvalidMessageError, InvalidNameError
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+
 from .marks import (
     DELAY_LEVEL,
     DELAY_PROPERTIES,
@@ -33,7 +35,6 @@ from .marks import (
     TIMER_ROLLED_FROM,
 )
 from .meant import refuse_unknown
-from .message import ForwardedMessage, Message, StoredMessage
 from .names import SCHEDULE_TOPIC, TIMER_TOPIC, check_open_topic
 
 __all__ = [

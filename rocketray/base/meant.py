@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .errors import ConfigError
+from rocketray.errors import ConfigError
 
 __all__ = ["meant", "refuse_unknown"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rocketray.base.meant import meant, refuse_unknown
 from rocketray.errors import ConfigError
-from rocketray.meant import meant, refuse_unknown
 
 
 @pytest.mark.parametrize(

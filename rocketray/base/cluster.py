@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocketray.errors import ConfigError, InvalidNameError
+
 from .data_directory import DATA_VARIABLE, data_directory
-from .errors import ConfigError, InvalidNameError
 from .settings_file import read_settings
 
 __all__ = ["CLUSTER_VARIABLE", "DEFAULT_CLUSTER", "Cluster", "check_cluster", "chosen_node"]

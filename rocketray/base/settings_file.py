@@ -21,7 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError
+from rocketray.errors import ConfigError
+
 from .meant import meant
 
 __all__ = ["CONFIG_VARIABLE", "SettingsFile", "read_settings"]

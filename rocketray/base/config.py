@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, fields
 
-from .errors import ConfigError
+from rocketray.errors import ConfigError
 
 __all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "SCRUB_RATE", "StoreConfig"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.interpreter import python_for_spark
+from rocketray.base.interpreter import python_for_spark
 
 
 @pytest.fixture

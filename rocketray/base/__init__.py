@@ -1,0 +1,1 @@
+"""The ground under every suite: names, marks, delays, hashes, settings, forms of files."""
