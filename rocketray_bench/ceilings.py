@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.ipc.control_page import Doorbell
+from rocketray.runtime.ipc.control_page import Doorbell
 
 __all__ = ["RUNS", "Ceilings", "measure", "median_rate"]
 

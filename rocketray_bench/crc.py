@@ -24,13 +24,13 @@ from rocketray.actors.producers import producer as producers
 from rocketray.actors.producers.batcher import BatchSettings
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.config import StoreConfig
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.batches.encoded_batch import EncodedBatch, MeasuredTable
 from rocketray.store.message_store import MessageStore

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import consumer_directory
 
 from .bench_node import TIMEOUT_S, bench_node, own_memory_bytes, processor_s, read_queues
 from .ceilings import Ceilings

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.config import StoreConfig
 from rocketray.hashing import tags_code
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 

@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 import pyarrow as pa
 
-from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.batches.encoded_table import MeasuredTable
 

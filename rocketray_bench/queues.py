@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from rocketray.actors.calls.endpoint import process_actor
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.calls.endpoint import process_actor
+from rocketray.runtime.ray_process.ray_runtime import ray
 
 from .bench_node import TIMEOUT_S, bench_node, idle_use, node_memory_bytes, node_processor_s
 from .orders import order_table

@@ -16,10 +16,10 @@ from pathlib import Path
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.config import SCRUB_RATE
 from rocketray.message import Message
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.store_settings import read_settings
 from rocketray.store.recovery.scrub import Scrubber
 

@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.files.half_file import BatchName, Half
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.half_file import BatchName, Half
 
 from .bench_node import bench_node, node_processor_s
 from .report import BenchOptions, Row

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.config import StoreConfig
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.files.paths import shard_directory
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.reading.reader import QueueReader
 
 from .data import PROPERTIES, TOPIC, message_table

@@ -22,10 +22,10 @@ import pyarrow as pa
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.cli.terminal.progress import ProgressDisplay
 from rocketray.errors import ConfigError, StreamError
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.topology.hosting.host_actors import end_hosts
 from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.hosting import bring_up

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rocketray.actors.files.private_files import DATA_MODE, make_directory
-from rocketray.actors.files.state_files import read_json, write_json
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.private_files import DATA_MODE, make_directory
+from rocketray.runtime.files.state_files import read_json, write_json
 
 __all__ = ["LOG", "RunDirectory", "open_run"]
 

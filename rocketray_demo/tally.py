@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.whole_file import replace_file
+from rocketray.runtime.clock import system_clock_ms
 
 __all__ = ["Delays", "Tally", "load_tally", "save_tally"]
 

@@ -289,7 +289,7 @@ def _rendered_log_records() -> Iterator[None]:
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
     """A data directory for parts of a node, which leave their shared memory to the node."""
-    from rocketray.actors.files.runtime_lock import remove_runtime  # noqa: PLC0415 - few tests need it
+    from rocketray.runtime.files.runtime_lock import remove_runtime  # noqa: PLC0415 - few tests need it
 
     yield tmp_path
     remove_runtime(tmp_path)

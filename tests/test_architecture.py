@@ -46,18 +46,18 @@ BANNED_IMPORTS = {
     "pickle": "JSON or bytes with checked lengths: no code from outside",
     "cloudpickle": "an import path: no code from outside",
     "marshal": "bytes with checked lengths",
-    "shelve": "rocketray.actors.files.state_files",
+    "shelve": "rocketray.runtime.files.state_files",
     "urllib.request": "http.client, which uses no proxy of the environment",
 }
 # What a file may do all the same, and why. An entry that is not needed any more fails too.
 ALLOWED = {
     (
-        "rocketray/actors/runtime/clock.py",
+        "rocketray/runtime/clock.py",
         "time.time_ns",
     ): "the clock that is handed to everything else",
-    ("rocketray/actors/ray_process/ray_access.py", "os.environ"): "where Ray looks for its token",
+    ("rocketray/runtime/ray_process/ray_access.py", "os.environ"): "where Ray looks for its token",
     (
-        "rocketray/actors/ray_process/ray_runtime.py",
+        "rocketray/runtime/ray_process/ray_runtime.py",
         "os.environ",
     ): "what Ray reads when it is imported",
     (

@@ -13,7 +13,7 @@ If the process dies at any point, slot and log together tell how far it came.
 The producer may change a frame at any moment: every number of it is read once, and the columns by
 which memory is written are copied before they are checked. append.py says how the records are.
 
-The layout of frames and slots is described in ``actors/ipc/ring.py``, that of a batch in
+The layout of frames and slots is described in ``runtime/ipc/ring.py``, that of a batch in
 ``store/batches/encoded_batch.py``.
 """
 

@@ -26,11 +26,11 @@ from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
-from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.runtime.one_process import OfOneProcess
 
 from .clock import Clock
 from .faults import Faults

@@ -13,11 +13,9 @@ from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
-from rocketray.actors.calls.endpoint import Around, InProcess, ServedObjects
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.files.runtime_lock import remove_runtime
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
@@ -35,6 +33,8 @@ from rocketray.actors.topics.process_names import SHARED_PROCESS, is_shared
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.message import StoredMessage
+from rocketray.runtime.calls.endpoint import Around, InProcess, ServedObjects
+from rocketray.runtime.files.runtime_lock import remove_runtime
 from rocketray.store.retention import DiskUse, ExpiredFile
 
 __all__ = ["EMPTY_DISK", "LocalNode", "shards_of"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
+from rocketray.runtime.signal_handlers import restore_signal_handlers
 
 if TYPE_CHECKING:
     from pathlib import Path

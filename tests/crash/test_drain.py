@@ -18,11 +18,11 @@ from oracles import drain
 from support.patience import wait_until
 from support.shard_process import open_writer
 
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.message import Message
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "10"))

@@ -26,10 +26,10 @@ from support.amounts import ALL
 from support.killed_life import LATER_MS, STEPS, TOPICS
 from support.machine import require
 
-from rocketray.actors.files.home import settle_identity
-from rocketray.actors.files.paths import runtime_directory
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.message import Message
+from rocketray.runtime.files.home import settle_identity
+from rocketray.runtime.files.paths import runtime_directory
 from rocketray.store.message_store import MessageStore
 from rocketray.testing import Broker, Clock
 

@@ -24,7 +24,7 @@ from support.commands import COMMAND, ONE_PROCESS, rocketray
 from support.patience import patience, wait_until
 from support.stores import GOLDEN_STORE, open_golden
 
-from rocketray.actors.files.paths import local_socket
+from rocketray.runtime.files.paths import local_socket
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

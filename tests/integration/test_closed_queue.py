@@ -12,8 +12,8 @@ import pytest
 from support.command_server import CommandServer, Done
 from support.commands import ONE_PROCESS, start_node, stop_node
 
-from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.testing import Broker, Clock
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

@@ -19,7 +19,6 @@ import pytest
 from support.another_ray import runs
 from support.patience import patience, wait_until
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, disk_in
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster import coordinator_silence, standby, superseded
@@ -28,14 +27,6 @@ from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.ray_process.ray_runtime import (
-    RayError,
-    leave_ray,
-    namespace_of,
-    ray,
-    start_ray,
-)
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import (
     ActorError,
@@ -45,6 +36,15 @@ from rocketray.errors import (
     ShardUnavailableError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, disk_in
+from rocketray.runtime.files.home import Home, settle_identity
+from rocketray.runtime.ray_process.ray_runtime import (
+    RayError,
+    leave_ray,
+    namespace_of,
+    ray,
+    start_ray,
+)
 from rocketray.topology.hosting.host_status import APP_PREFIX, actor_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

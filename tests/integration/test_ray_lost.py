@@ -17,8 +17,8 @@ from support.commands import COMMAND, ONE_PROCESS, printed, rocketray, start_nod
 from support.patience import patience, wait_until
 from support.process_tree import children_of
 
-from rocketray.actors.files.paths import identity_file
-from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
+from rocketray.runtime.files.paths import identity_file
+from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL
 
 EMBEDDING = Path(__file__).parent.parent / "support" / "embedding.py"
 STAYING = """

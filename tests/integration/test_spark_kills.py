@@ -14,8 +14,8 @@ from support.fleet import TOPIC
 from support.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
 from support.spark_kills import ALL, SHARDS, WORKER, KilledCopies, stored
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME
 from rocketray.actors.client.connection import Connection
+from rocketray.runtime.calls.endpoint import GATEWAY_NAME
 
 STRIKES = int(os.environ.get("ROCKETRAY_TEST_SPARK_STRIKES", "16"))
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300 + 60 * STRIKES)]

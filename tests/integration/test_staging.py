@@ -13,23 +13,23 @@ import ray
 from support.patience import wait_until, wait_until_answered
 from support.staging import stored_bodies
 
-from rocketray.actors.calls.endpoint import (
-    COORDINATOR_NAME,
-    GATEWAY_NAME,
-    SPARE_GATEWAY_NAME,
-    process_actor,
-)
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.files.half_file import BatchName, Half
-from rocketray.actors.files.paths import staged_directory
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.calls.endpoint import (
+    COORDINATOR_NAME,
+    GATEWAY_NAME,
+    SPARE_GATEWAY_NAME,
+    process_actor,
+)
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.paths import staged_directory
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

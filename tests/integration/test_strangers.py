@@ -28,8 +28,10 @@ from rocketray.actors.backups.restore import restore
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.fetching.service_identity import kept_service
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import (
+from rocketray.filters.subscription import Subscription
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.files.paths import (
     fetch_service_file,
     node_file,
     runtime_directory,
@@ -37,12 +39,10 @@ from rocketray.actors.files.paths import (
     shard_directory,
     token_file,
 )
-from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
-from rocketray.actors.ray_process.ray_runtime import ray
-from rocketray.actors.register.file_register import FileRegister
-from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.runtime.machine import user_name
-from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_runtime
+from rocketray.runtime.machine import user_name
+from rocketray.runtime.ray_process.ray_runtime import ray
+from rocketray.runtime.register.file_register import FileRegister
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.recovery.scrub_progress import ScrubProgress, write_progress
 

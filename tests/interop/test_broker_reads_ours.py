@@ -24,15 +24,15 @@ from support.interop import (
 )
 from support.rocketmq_client import RocketMQClient
 
-from rocketray.actors.files.paths import filters_file
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
 from rocketray.filters.consumer_filter_data import decode_filters
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.paths import filters_file
+from rocketray.runtime.ipc.acknowledgement import Durability
 
 pytestmark = pytest.mark.timeout(300)
 TAG_EXPRESSIONS = ("pay", "Aa", "BB || größe", "absent")

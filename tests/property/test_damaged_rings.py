@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from support.faults import more_memory_at_most
 
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
-from rocketray.actors.ipc.ring import SLOT_COUNT, ProducerRing, ShardRing
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.ipc.control_page import ControlPage
+from rocketray.runtime.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
+from rocketray.runtime.ipc.ring import SLOT_COUNT, ProducerRing, ShardRing
 
 EXAMPLES = 150
 MEMORY_BYTES = 256 << 20

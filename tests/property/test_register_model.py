@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import pytest
 from support.register_model import World
 
-from rocketray.actors.register import documents
-from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.errors import RegisterUnavailableError
+from rocketray.runtime.register import documents
+from rocketray.runtime.register.documents import RegisterDocuments
 
 T = TypeVar("T")
 HISTORIES = 500

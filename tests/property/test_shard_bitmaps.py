@@ -18,13 +18,9 @@ import pytest
 from support.random_sql import random_expression, random_message
 from support.stores import FakeClock, kill
 
-from rocketray.actors.files.paths import filters_file
 from rocketray.actors.filtering.filter_stream import scan_block
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 from rocketray.errors import ConfigError, FilterSyntaxError
@@ -35,6 +31,10 @@ from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.dialect import DIALECTS, Dialect, current_rules
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.files.paths import filters_file
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reading.reader import QueueReader
 from rocketray.store.retention import DiskUse, RetentionPolicy

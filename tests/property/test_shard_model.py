@@ -19,11 +19,6 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from oracles import drain
 
-from rocketray.actors.files.paths import producer_rings_directory
-from rocketray.actors.files.runtime_lock import remove_runtime
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.ring import ProducerRing, ShardRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards import shard_appends
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_appends import ShardAppends
@@ -31,6 +26,11 @@ from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.message import Message
+from rocketray.runtime.files.paths import producer_rings_directory
+from rocketray.runtime.files.runtime_lock import remove_runtime
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.ring import ProducerRing, ShardRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog

@@ -18,7 +18,7 @@ from support.commands import COMMAND, ONE_PROCESS, await_ready
 from support.machines_apart import OTHERS, MachinesApart, machines_apart
 from support.patience import patience, wait_until
 
-from rocketray.actors.files.home import settle_identity
+from rocketray.runtime.files.home import settle_identity
 
 __all__ = [
     "NAME",

@@ -22,7 +22,6 @@ from support.commands import COMMAND
 from support.patience import patience, wait_until, wait_until_answered
 
 from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
@@ -32,14 +31,15 @@ from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.filter_actor import FilterActor
 from rocketray.actors.cluster.gateway_actor import GatewayActor
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import node_file
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
 from rocketray.actors.retries.retry_records import dead_letter_topic, dead_lettered
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import node_file
+from rocketray.runtime.ray_process.ray_runtime import RayError, join_ray
 from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.hosting import bring_up
 

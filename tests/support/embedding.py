@@ -16,8 +16,8 @@ from typing import Any
 from support.patience import wait_until
 
 import rocketray as rr
-from rocketray.actors.files.node_lock import node_holder
-from rocketray.actors.ray_process.ray_runtime import ray
+from rocketray.runtime.files.node_lock import node_holder
+from rocketray.runtime.ray_process.ray_runtime import ray
 
 
 def main(data: str, server: str) -> None:

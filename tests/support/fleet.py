@@ -25,18 +25,18 @@ from support.patience import patience, wait_until, wait_until_answered
 from support.verdict import Death, Offsets, chronicle
 
 from rocketray.actors.api.system_api import services_of
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.explaining.cause import Cause
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import read_json
 from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.topics.log_reader import LogReader
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.names import QueuesPerProcess
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import read_json
 from rocketray.topology.hosting.host_actors import find_hosts, take_down
 from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.host_status import HostStatus

@@ -32,10 +32,15 @@ HOUSE: tuple[dict[str, Rooms], ...] = (
         "filters": (),
     },
     {
-        "actors": (
-            ("calls", "runtime"),
+        "runtime": (
+            ("", "calls"),
             ("files",),
-            ("ray_process", "ipc", "journal", "register", "process_logs"),
+            ("ray_process", "ipc", "register", "process_logs"),
+        ),
+    },
+    {
+        "actors": (
+            ("journal",),
             ("groups",),
             ("topics",),
             ("retries",),

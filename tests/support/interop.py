@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages, pack_batch
 from rocketray.store.message_store import MessageStore
 

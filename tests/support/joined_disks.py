@@ -27,18 +27,18 @@ from support.traffic import Traffic, gap
 
 import rocketray as rr
 from rocketray.actors.api.node_client import lag_of
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import MovedQueue
 from rocketray.actors.producers.batch import SendResult
-from rocketray.actors.ray_process.ray_runtime import namespace_of
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.names import QueuesPerProcess
 from rocketray.base.transaction import HALF_TOPIC
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels import warm
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
+from rocketray.runtime.ray_process.ray_runtime import namespace_of
 from rocketray.topology.spark.session import spark_session
 
 TOPIC, GROUP = "Trade", "audit"

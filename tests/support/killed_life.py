@@ -29,9 +29,9 @@ from unittest.mock import patch
 
 from support.patience import patience, wait_until
 
-from rocketray.actors.files.home import settle_identity
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.files.home import settle_identity
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock, stepped_node
 from rocketray.testing.clock import START_MS

@@ -12,7 +12,6 @@ from typing import Self, Unpack
 from support import open_nodes
 from support.wired_fetches import wired
 
-from rocketray.actors.calls.endpoint import run_in_thread
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.consumers.member import GroupConsumer
@@ -23,7 +22,6 @@ from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.shards.shard_threads import ShardThreads
@@ -31,6 +29,8 @@ from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import run_in_thread
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.formats.compression import CompressionKind
 from rocketray.testing import node
 

@@ -30,15 +30,11 @@ from support.remote_machine import (
 )
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.calls.endpoint import InProcess, ServedObjects
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import DiskReport, DisksApi
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.files.runtime_lock import remove_runtime
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.remote.disk_streams import DiskStreams
@@ -49,6 +45,10 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.runtime.calls.endpoint import InProcess, ServedObjects
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import shard_directory
+from rocketray.runtime.files.runtime_lock import remove_runtime
 from rocketray.testing import Broker
 
 __all__ = ["Moving"]

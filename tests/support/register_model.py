@@ -25,8 +25,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.errors import RegisterUnavailableError, SupersededError
+from rocketray.runtime.register.documents import RegisterDocuments
 
 __all__ = ["DOCUMENTS", "World"]
 

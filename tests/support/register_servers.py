@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 from support import machine
 from support.patience import patience, wait_until_answered
 
-from rocketray.actors.register.register import Register
+from rocketray.runtime.register.register import Register
 
 __all__ = ["BUCKET", "etcd_server", "every_call", "free_port", "s3_server", "s3_variables"]
 

@@ -21,24 +21,24 @@ from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.consumers.local_offsets import LocalOffsets
 from rocketray.actors.disks.disk_register import saved_disks
 from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.files.paths import (
-    broadcast_directory,
-    filters_file,
-    shard_directory,
-    writers_directory,
-)
-from rocketray.actors.files.restorations import restorations_of
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.named_filters.filter_book import parse_book
-from rocketray.actors.register.documents import RegisterDocuments
-from rocketray.actors.register.file_register import FileRegister
 from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
 from rocketray.actors.topics.catalog import TopicCatalog, parse_catalog
 from rocketray.errors import StoreError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.message import StoredMessage
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.files.paths import (
+    broadcast_directory,
+    filters_file,
+    shard_directory,
+    writers_directory,
+)
+from rocketray.runtime.files.restorations import restorations_of
+from rocketray.runtime.register.documents import RegisterDocuments
+from rocketray.runtime.register.file_register import FileRegister
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.recovery import read_past_recovery

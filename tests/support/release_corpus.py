@@ -41,16 +41,16 @@ from rocketray.actors.cluster.queue_moves import _Move
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.joined_cluster import JoinedCluster, write_joined
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.half_file import BatchName
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.restorations import Restoration, note_restoration
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.retries.retry_records import dead_lettered
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.half_file import BatchName
+from rocketray.runtime.files.home import Home, settle_identity
+from rocketray.runtime.files.restorations import Restoration, note_restoration
 from rocketray.store.files.failed_disk import note_failed_disk
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore

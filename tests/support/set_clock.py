@@ -2,7 +2,7 @@
 
 It is a file with an offset in nanoseconds, named in the environment. Each process maps it when it
 starts (sitecustomize.py), and adds it to what ``time.time`` and ``time.time_ns`` say: rocketray
-reads the wall clock nowhere else (actors/runtime/clock.py). Clocks that are never set stay true.
+reads the wall clock nowhere else (runtime/clock.py). Clocks that are never set stay true.
 """
 
 from __future__ import annotations

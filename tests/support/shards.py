@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.paths import control_path, shard_directory
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.named_filters.filter_book import FilterBook, book_json, parse_book
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 

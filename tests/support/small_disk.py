@@ -15,8 +15,8 @@ from typing import Any
 
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.files.node_lock import lock_node
 from rocketray.errors import StreamError
+from rocketray.runtime.files.node_lock import lock_node
 
 _PIECE = bytes(1024)
 

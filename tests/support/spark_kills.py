@@ -31,11 +31,11 @@ from support.process_tree import descendants
 from support.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
 from support.staging import stored_bodies
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.fetching.bounds import QueuePages
 from rocketray.actors.producers.producer import NodeProducer
+from rocketray.runtime.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 
 __all__ = ["ALL", "SHARDS", "WORKER", "KilledCopies", "stored"]
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.fetching.read_plan import Range, ReadPlan
 from rocketray.actors.fetching.reading import read_part
-from rocketray.actors.files.half_file import BatchName, Half, HalfFile, HalfWriter, new_half
-from rocketray.actors.files.paths import staged_directory
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.staging_api import StagedBatch, StagingVerdict
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.half_file import BatchName, Half, HalfFile, HalfWriter, new_half
+from rocketray.runtime.files.paths import staged_directory
 from rocketray.testing import Broker
 
 __all__ = ["bodies_of", "decide", "rows_of", "settle", "stage", "step", "stored_bodies"]

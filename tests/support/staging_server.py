@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from rocketray.actors.fetching.flight_service import FlightService
 from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.files.half_file import BatchName, Half
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.node_description import write_description
-from rocketray.actors.runtime.machine import here
 from rocketray.actors.staging.staging_api import StagedBatch, StagedOverview, StagingVerdict
 from rocketray.actors.staging.staging_calls import staging_calls
 from rocketray.errors import StreamError
+from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.home import Home, settle_identity
+from rocketray.runtime.files.node_description import write_description
+from rocketray.runtime.machine import here
 from rocketray.testing import Broker
 
 __all__ = ["SteppedStaging", "served"]

@@ -25,8 +25,8 @@ from support.machine import needs
 from support.patience import patience
 from support.source_tree import ROOT
 
-from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
 from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL
 
 SCHEMAS = ROOT / "tests/data/kubernetes/schemas.json"
 FILES = ("kuberay.yaml", "statefulset.yaml")

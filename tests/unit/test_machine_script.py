@@ -13,7 +13,7 @@ from pathlib import Path
 from support.deployment import DEPLOY, path_with
 from support.patience import patience, wait_until
 
-from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
+from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL
 
 DISK = "0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11"
 

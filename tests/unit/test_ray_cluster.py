@@ -25,7 +25,7 @@ from support.deployment import DEPLOY, path_with
 from support.patience import patience
 from support.source_tree import ROOT
 
-from rocketray.actors.files.paths import identity_file
+from rocketray.runtime.files.paths import identity_file
 
 COMMANDS = (
     "initialization_commands",

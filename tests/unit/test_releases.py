@@ -29,23 +29,23 @@ from rocketray.actors.consumers.local_offsets import LocalOffsets
 from rocketray.actors.delays import delay_service
 from rocketray.actors.disks.disk_register import saved_disks
 from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import settle_identity
-from rocketray.actors.files.node_description import read_description, write_description
-from rocketray.actors.files.paths import broadcast_directory, writers_directory
-from rocketray.actors.files.restorations import restorations_of
-from rocketray.actors.files.state_files import read_state
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.named_filters.filter_book import parse_book
-from rocketray.actors.register.documents import RegisterDocuments
-from rocketray.actors.register.file_register import FileRegister
 from rocketray.actors.staging.writer_ledger import WriterLedger
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.transactions.transaction_state import TransactionProgress
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.consumer_filter_data import read_filters
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import settle_identity
+from rocketray.runtime.files.node_description import read_description, write_description
+from rocketray.runtime.files.paths import broadcast_directory, writers_directory
+from rocketray.runtime.files.restorations import restorations_of
+from rocketray.runtime.files.state_files import read_state
+from rocketray.runtime.register.documents import RegisterDocuments
+from rocketray.runtime.register.file_register import FileRegister
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.queues.gaps_file import read_gaps

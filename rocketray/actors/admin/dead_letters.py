@@ -27,8 +27,6 @@ import numpy as np
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.tails import tail_of
-from rocketray.actors.files.paths import CONTROL_PAGE, config_directory, shard_directory
-from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.filtering.filter_stream import RECORDS_MAX, scan_block
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.dead_letter_api import LetterBox
@@ -65,6 +63,8 @@ from rocketray.errors import (
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.runtime.files.paths import CONTROL_PAGE, config_directory, shard_directory
+from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.formats.sys_flag import TRANSACTION
 

@@ -21,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
-from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.names import is_system_topic
@@ -35,6 +33,8 @@ from rocketray.errors import (
     StoreError,
 )
 from rocketray.message import StoredMessage
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.formats.message_id import decode_offset_id
 from rocketray.store.formats.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION

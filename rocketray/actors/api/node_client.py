@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from rocketray.actors.calls.endpoint import CallTransport, client_of
 from rocketray.actors.disks.disks_api import DISKS, DisksApi
 from rocketray.actors.fetching.range_api import PlaceApi, RangeApi, place_of, ranges_of
 from rocketray.actors.filtering.filter_api import FilterApi, filters_of
@@ -20,7 +19,6 @@ from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NAMED_FILTERS, NamedFiltersApi
 from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.shards.shard_api import (
     ShardApi,
     ShardProcessApi,
@@ -37,6 +35,8 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
+from rocketray.runtime.calls.endpoint import CallTransport, client_of
+from rocketray.runtime.clock import system_clock_ms
 
 from .node_messages import NodeMessages, queues_there
 from .system_api import NodeDelays, NodeTransactions

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.files.home import identity_of
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import NodeElsewhereError, ShardUnavailableError
+from rocketray.runtime.files.home import identity_of
 
 from .node_client import NodeClient
 

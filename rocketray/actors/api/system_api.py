@@ -5,13 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import (
-    CallTransport,
-    Endpoint,
-    client_of,
-    on_disk,
-    process_actor,
-)
 from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import SHARED_PROCESS
@@ -21,6 +14,13 @@ from rocketray.base.recall import RecallHandle
 from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict
 from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
+from rocketray.runtime.calls.endpoint import (
+    CallTransport,
+    Endpoint,
+    client_of,
+    on_disk,
+    process_actor,
+)
 
 __all__ = [
     "DelaysApi",

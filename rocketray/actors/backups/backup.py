@@ -27,26 +27,26 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.files.node_description import read_description
-from rocketray.actors.files.node_lock import lock_node, node_holder
-from rocketray.actors.files.paths import (
-    broadcast_directory,
-    config_directory,
-    filters_file,
-    identity_file,
-    shard_directory,
-)
-from rocketray.actors.files.private_files import is_own_directory
-from rocketray.actors.files.restorations import RESTORED_FILE
-from rocketray.actors.files.state_files import disk_use
-from rocketray.actors.runtime.machine import here, whereabouts
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_files import check_is_there
 from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
 from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
+from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.files.node_description import read_description
+from rocketray.runtime.files.node_lock import lock_node, node_holder
+from rocketray.runtime.files.paths import (
+    broadcast_directory,
+    config_directory,
+    filters_file,
+    identity_file,
+    shard_directory,
+)
+from rocketray.runtime.files.private_files import is_own_directory
+from rocketray.runtime.files.restorations import RESTORED_FILE
+from rocketray.runtime.files.state_files import disk_use
+from rocketray.runtime.machine import here, whereabouts
 from rocketray.store.files.mapped_file_queue import segment_name
 from rocketray.store.queues.gaps_file import GAPS_FILE
 

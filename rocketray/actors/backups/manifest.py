@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.state_files import read_json, write_json
 from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
+from rocketray.runtime.files.state_files import read_json, write_json
 
 from .file_copy import FileSum
 

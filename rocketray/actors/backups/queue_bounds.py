@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketray.actors.files.paths import control_path, shard_directory
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.errors import StoreError
+from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.files.lock import is_open
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rocketray.actors.disks.disk_register import rename_disks
 from rocketray.actors.disks.joined_cluster import JoinedCluster, read_joined, write_joined
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import remove_state
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import remove_state
 
 from .manifest import Manifest
 

@@ -15,16 +15,16 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketray.actors.files.home import settle_identity
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import control_path, shard_directory
-from rocketray.actors.files.private_files import is_own_directory
-from rocketray.actors.files.restorations import Restoration, note_restoration
-from rocketray.actors.files.state_files import disk_use
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.base.cluster import check_cluster
 from rocketray.base.whole_file import sync_directory
 from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.files.home import settle_identity
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.files.private_files import is_own_directory
+from rocketray.runtime.files.restorations import Restoration, note_restoration
+from rocketray.runtime.files.state_files import disk_use
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 

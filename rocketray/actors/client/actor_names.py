@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketray.actors.ray_process.ray_runtime import RayError, namespace_of, ray
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.ray_process.ray_runtime import RayError, namespace_of, ray
 
 __all__ = ["RETRY_AFTER_MS", "actor_or_none", "find_actor"]
 

@@ -27,7 +27,8 @@ import time
 from collections.abc import Callable
 from weakref import WeakSet
 
-from rocketray.actors.ray_process.ray_runtime import (
+from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
+from rocketray.runtime.ray_process.ray_runtime import (
     RayError,
     has_ray,
     is_driver,
@@ -35,9 +36,8 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray_session,
     watch_ray,
 )
-from rocketray.actors.ray_process.ray_watch import AwayNote, RayWatch
-from rocketray.actors.runtime.signal_handlers import same_handler_behind
-from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
+from rocketray.runtime.ray_process.ray_watch import AwayNote, RayWatch
+from rocketray.runtime.signal_handlers import same_handler_behind
 
 from .actor_names import RETRY_AFTER_MS
 

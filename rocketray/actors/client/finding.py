@@ -12,18 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.node_description import read_description
-from rocketray.actors.files.node_lock import node_holder
-from rocketray.actors.files.paths import node_file
-from rocketray.actors.ray_process.ray_runtime import (
-    RayError,
-    cluster_of,
-    join_ray,
-    ray,
-)
-from rocketray.actors.runtime.machine import whereabouts
 from rocketray.base.cluster import CLUSTER_VARIABLE, Cluster
 from rocketray.base.environment import process_environ
 from rocketray.base.file_form import UnknownVersionError
@@ -33,6 +21,18 @@ from rocketray.errors import (
     NodeNotRunningError,
     ShardUnavailableError,
     StoreError,
+)
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.node_description import read_description
+from rocketray.runtime.files.node_lock import node_holder
+from rocketray.runtime.files.paths import node_file
+from rocketray.runtime.machine import whereabouts
+from rocketray.runtime.ray_process.ray_runtime import (
+    RayError,
+    cluster_of,
+    join_ray,
+    ray,
 )
 
 from .actor_names import find_actor

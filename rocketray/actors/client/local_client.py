@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.calls.endpoint import client_of
 from rocketray.actors.explaining.explanation import Explanation
-from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import client_of
+from rocketray.runtime.one_process import OfOneProcess
 
 from .local_transport import LocalTransport
 from .node_api import NODE

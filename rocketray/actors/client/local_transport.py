@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Concatenate
 
 from rocketray import __version__
-from rocketray.actors.calls.endpoint import (
+from rocketray.errors import ActorError, NodeNotRunningError
+from rocketray.runtime.calls.endpoint import (
     Arguments,
     Endpoint,
     InterfaceT,
@@ -27,7 +28,7 @@ from rocketray.actors.calls.endpoint import (
     method_of,
     run_in_thread,
 )
-from rocketray.actors.calls.local_frames import (
+from rocketray.runtime.calls.local_frames import (
     REPLY_MAX_BYTES,
     REQUEST_MAX_BYTES,
     FrameError,
@@ -35,12 +36,11 @@ from rocketray.actors.calls.local_frames import (
     read_frame,
     write_frame,
 )
-from rocketray.actors.calls.sent_errors import error_from_json
-from rocketray.actors.calls.value_forms import call_form
-from rocketray.actors.files.paths import local_socket
-from rocketray.actors.files.private_files import is_own_directory, open_to_others
-from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.errors import ActorError, NodeNotRunningError
+from rocketray.runtime.calls.sent_errors import error_from_json
+from rocketray.runtime.calls.value_forms import call_form
+from rocketray.runtime.files.paths import local_socket
+from rocketray.runtime.files.private_files import is_own_directory, open_to_others
+from rocketray.runtime.one_process import OfOneProcess
 
 from .node_process_api import NODE_PROCESS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 from rocketray.actors.shards.shard_api import ScrubState
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 
 __all__ = ["NODE", "NodeApi"]
 

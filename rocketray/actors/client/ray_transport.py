@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate
 
-from rocketray.actors.calls.endpoint import (
+from rocketray.actors.disks.disks_api import DISKS, DiskReport, DisksApi
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.runtime.calls.endpoint import (
     CALL_TIMEOUT_S,
     COORDINATOR_NAME,
     GATEWAY_NAME,
@@ -27,9 +30,10 @@ from rocketray.actors.calls.endpoint import (
     on_disk,
     run_in_thread,
 )
-from rocketray.actors.disks.disks_api import DISKS, DiskReport, DisksApi
-from rocketray.actors.files.node_description import read_description
-from rocketray.actors.ray_process.ray_runtime import (
+from rocketray.runtime.files.node_description import read_description
+from rocketray.runtime.machine import whereabouts
+from rocketray.runtime.one_process import OfOneProcess
+from rocketray.runtime.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
     RayTaskError,
@@ -38,10 +42,6 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
     ray_session,
 )
-from rocketray.actors.runtime.machine import whereabouts
-from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.base.cluster import DEFAULT_CLUSTER
-from rocketray.errors import ShardUnavailableError, StreamError
 
 from .actor_names import RETRY_AFTER_MS, actor_or_none, find_actor
 from .client_ray import CLIENT_RAY

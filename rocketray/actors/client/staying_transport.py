@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, TypeVar
 
-from rocketray.actors.calls.endpoint import (
+from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
+from rocketray.runtime.calls.endpoint import (
     CALL_TIMEOUT_S,
     Arguments,
     Endpoint,
@@ -20,8 +21,7 @@ from rocketray.actors.calls.endpoint import (
     ResultT,
     run_in_thread,
 )
-from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
+from rocketray.runtime.one_process import OfOneProcess
 
 from .local_transport import LocalTransport, open_local
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rocketray.actors.files.home import Home
-from rocketray.actors.process_logs.log_output import show_in_worker
-from rocketray.actors.ray_process.ray_runtime import actor_name, output_files
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.process_logs.log_output import show_in_worker
+from rocketray.runtime.ray_process.ray_runtime import actor_name, output_files
 
 __all__ = ["show_log"]
 

@@ -31,9 +31,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.files.file_documents import Documents, FileDocuments
-from rocketray.actors.files.paths import control_path, filters_file, journal_directory
-from rocketray.actors.files.state_files import disk_error, repaired_files
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.sql_filters import SqlFilters
@@ -41,7 +38,6 @@ from rocketray.actors.groups.group_administration import GroupAdministration
 from rocketray.actors.groups.group_offsets import LONG_MAX
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.journal.journal_file import JournalFiles
 from rocketray.actors.named_filters.named_filters import NamedFilters
@@ -57,6 +53,10 @@ from rocketray.errors import (
     ShardUnavailableError,
     StoreError,
 )
+from rocketray.runtime.files.file_documents import Documents, FileDocuments
+from rocketray.runtime.files.paths import control_path, filters_file, journal_directory
+from rocketray.runtime.files.state_files import disk_error, repaired_files
+from rocketray.runtime.ipc.control_page import ControlPage
 
 from .groups_file import GroupsFile
 

@@ -20,36 +20,36 @@ import time
 from functools import partial
 from typing import Any, cast
 
-from rocketray.actors.calls.endpoint import (
-    GATEWAY_NAME,
-    SPARE_GATEWAY_NAME,
-    ServedObjects,
-    on_disk,
-)
 from rocketray.actors.client.actor_names import RETRY_AFTER_MS, actor_or_none
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DisksApi
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
-from rocketray.actors.ray_process.open_ray import OPEN_RAY_PROBLEM
-from rocketray.actors.ray_process.ray_access import asks_for_token
-from rocketray.actors.ray_process.ray_runtime import (
-    GetTimeoutError,
-    RayActorError,
-    ray,
-    zone_of_machine,
-)
-from rocketray.actors.register.register import open_register
-from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.base.config import StoreConfig
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError, SupersededError
+from rocketray.runtime.calls.endpoint import (
+    GATEWAY_NAME,
+    SPARE_GATEWAY_NAME,
+    ServedObjects,
+    on_disk,
+)
+from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.periodic import start_periodic_task
+from rocketray.runtime.ray_process.open_ray import OPEN_RAY_PROBLEM
+from rocketray.runtime.ray_process.ray_access import asks_for_token
+from rocketray.runtime.ray_process.ray_runtime import (
+    GetTimeoutError,
+    RayActorError,
+    ray,
+    zone_of_machine,
+)
+from rocketray.runtime.register.register import open_register
 
 from .actor_log import show_log
 from .cluster_state import ClusterState

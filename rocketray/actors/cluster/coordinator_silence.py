@@ -17,7 +17,7 @@ Rules
 
 from __future__ import annotations
 
-from rocketray.actors.files.home import Home
+from rocketray.runtime.files.home import Home
 
 __all__ = ["BACK_OFF_S", "CALL_S", "START_S", "TAKE_OVER_S", "TURN_MAX_S", "CoordinatorSilence"]
 

@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import DiskReport, MovedQueue
 from rocketray.actors.disks.restored_disk import check_places, unknown_queues
-from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, StreamError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.home import Home
 from rocketray.store.retention import FULL, DiskUse
 
 from .cluster_state import ClusterState

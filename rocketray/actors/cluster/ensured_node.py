@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.ray_process.ray_runtime import logs_directory
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.errors import NodeNotRunningError
+from rocketray.runtime.ray_process.ray_runtime import logs_directory
 
 from .node import Node
 from .node_options import NodeOptions

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from rocketray.actors.calls.endpoint import ServedObjects, client_of
 from rocketray.actors.client.ray_transport import RayTransport, begin
 from rocketray.actors.disks.copy_rounds import FileSums, Known
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DiskApi, agent_of
-from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.ray_process.ray_runtime import ray, zone_of_machine
 from rocketray.kernels import compile_once
+from rocketray.runtime.calls.endpoint import ServedObjects, client_of
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import ray, zone_of_machine
 
 from .actor_log import show_log
 

@@ -16,24 +16,24 @@ from typing import Any
 
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.fetching.range_api import PlaceApi, RangeApi
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.fetching.serving_turn import ServingTurn
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import ray, ray_host
 from rocketray.actors.remote.fetch_calls import calls_of
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.tail_calls import tail_calls
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
-from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.staging.staged_targets import StagedTargets
 from rocketray.actors.staging.staging_calls import staging_calls
 from rocketray.actors.staging.staging_service import StagingService
 from rocketray.errors import StreamError
 from rocketray.kernels import warm
+from rocketray.runtime.calls.endpoint import ServedObjects
+from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.periodic import start_periodic_task
+from rocketray.runtime.ray_process.ray_runtime import ray, ray_host
 from rocketray.store.age_clock import AgeClock
 
 from .actor_log import show_log

@@ -28,14 +28,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rocketray.actors.files.file_documents import Documents
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import read_state
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.journal.group_journal import GroupJournals
-from rocketray.actors.runtime.machine import here
 from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
+from rocketray.runtime.files.file_documents import Documents
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import read_state
+from rocketray.runtime.machine import here
 
 __all__ = ["GroupsFile", "rocketmq_files"]
 

@@ -23,30 +23,12 @@ from typing import Any
 from rocketray import __version__
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
-from rocketray.actors.calls.endpoint import (
-    CallTransport,
-    Endpoint,
-    InProcess,
-    ServedObjects,
-    method_of,
-)
-from rocketray.actors.calls.local_frames import (
-    REPLY_MAX_BYTES,
-    REQUEST_MAX_BYTES,
-    FrameError,
-    peer_user,
-    read_frame,
-    write_frame,
-)
-from rocketray.actors.calls.sent_errors import error_to_json
-from rocketray.actors.calls.value_forms import call_form
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NodeProcessApi
 from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.fetching.range_api import PlaceApi
-from rocketray.actors.files.paths import local_socket
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
@@ -56,6 +38,24 @@ from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessA
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import (
+    CallTransport,
+    Endpoint,
+    InProcess,
+    ServedObjects,
+    method_of,
+)
+from rocketray.runtime.calls.local_frames import (
+    REPLY_MAX_BYTES,
+    REQUEST_MAX_BYTES,
+    FrameError,
+    peer_user,
+    read_frame,
+    write_frame,
+)
+from rocketray.runtime.calls.sent_errors import error_to_json
+from rocketray.runtime.calls.value_forms import call_form
+from rocketray.runtime.files.paths import local_socket
 
 __all__ = ["Loaded", "LocalService", "open_service"]
 

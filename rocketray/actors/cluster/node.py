@@ -21,20 +21,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME, client_of, on_disk
 from rocketray.actors.client.connection import Connection, lose_node
 from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport
 from rocketray.actors.disks.disks_api import DISKS
 from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
 from rocketray.actors.fetching.service_identity import choose_port
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.node_description import write_description
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import node_file, token_file
-from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
-from rocketray.actors.process_logs.log_index import drop_lost_logs
-from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_joined_ray
-from rocketray.actors.ray_process.ray_runtime import (
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.topics import TOPICS
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.data_directory import data_directory
+from rocketray.errors import ConfigError, NodeNotRunningError, StreamError
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, FILTER_NAME, client_of, on_disk
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.home import Home, settle_identity
+from rocketray.runtime.files.node_description import write_description
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.files.paths import node_file, token_file
+from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
+from rocketray.runtime.machine import here
+from rocketray.runtime.one_process import OfOneProcess
+from rocketray.runtime.process_logs.log_index import drop_lost_logs
+from rocketray.runtime.ray_process.ray_access import auth_mode, warn_of_joined_ray
+from rocketray.runtime.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
     RayError,
@@ -51,15 +59,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     start_ray,
     watch_ray,
 )
-from rocketray.actors.ray_process.ray_watch import AwayNote, end_processes
-from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.runtime.machine import here
-from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.topics import TOPICS
-from rocketray.base.cluster import DEFAULT_CLUSTER
-from rocketray.base.data_directory import data_directory
-from rocketray.errors import ConfigError, NodeNotRunningError, StreamError
+from rocketray.runtime.ray_process.ray_watch import AwayNote, end_processes
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .coordinator_settings import CoordinatorSettings

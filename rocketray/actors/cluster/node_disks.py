@@ -17,24 +17,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate
 
-from rocketray.actors.calls.endpoint import Arguments
 from rocketray.actors.client.actor_names import RETRY_AFTER_MS
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import CopiedQueue, DiskApi, DiskReport, agent_of
-from rocketray.actors.files.file_documents import Documents
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import (
+from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.errors import ConfigError, ShardUnavailableError
+from rocketray.runtime.calls.endpoint import Arguments
+from rocketray.runtime.files.file_documents import Documents
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import (
     RayError,
     RayTaskError,
     raised_there,
     ray,
 )
-from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.errors import ConfigError, ShardUnavailableError
 
 __all__ = ["NodeDisks"]
 

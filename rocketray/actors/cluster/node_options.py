@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.private_files import DATA_MODE
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.ack_mode import AckMode, check_ack
 from rocketray.base.cluster import check_cluster
 from rocketray.base.config import SCRUB_RATE
 from rocketray.base.names import QueuesPerProcess, check_queues_per_process
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.private_files import DATA_MODE
 
 __all__ = ["NodeOptions", "settle_rules"]
 
@@ -31,7 +31,7 @@ class NodeOptions:
     ``joins``: whether the directory is only to be a further disk of that cluster. The node then
     waits for the coordinator, and never starts one: machines of a cluster start in any order.
     ``register``: the URL of the register that keeps the state of the coordinator
-    (rocketray/actors/register/register.py). Without one it is in the first disk's directory alone.
+    (rocketray/runtime/register/register.py). Without one it is in the first disk's directory alone.
     The node of a further disk with it starts the coordinator when the first disk's machine is lost
     (standby.py).
     ``fetch_port``: the port of the disk's fetch service; None takes any free one.

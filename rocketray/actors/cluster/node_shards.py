@@ -9,19 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.calls.endpoint import disk_in, process_actor
 from rocketray.actors.client.actor_names import actor_or_none, find_actor
 from rocketray.actors.client.ray_transport import begin
-from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
-from rocketray.actors.ray_process.ray_runtime import (
-    GetTimeoutError,
-    RayActorError,
-    RayError,
-    RayTaskError,
-    raised_there,
-    ray,
-)
 from rocketray.actors.shards.owned_shard import why_closed
 from rocketray.actors.shards.shard_api import ExpiryOrder, ScrubState, ShardApi, shard_of, shards_of
 from rocketray.actors.shards.shard_problems import subjects_of
@@ -30,6 +20,16 @@ from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.process_names import is_shared
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ActorError, ShardUnavailableError, StreamError
+from rocketray.runtime.calls.endpoint import disk_in, process_actor
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import (
+    GetTimeoutError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    raised_there,
+    ray,
+)
 
 from .coordinator_settings import CoordinatorSettings
 from .node_disks import NodeDisks

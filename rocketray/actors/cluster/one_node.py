@@ -17,7 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rocketray.actors.calls.endpoint import (
+from rocketray.actors.client.actor_names import actor_or_none, find_actor
+from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.runtime.calls.endpoint import (
     COORDINATOR_NAME,
     FILTER_NAME,
     GATEWAY_NAME,
@@ -25,9 +27,8 @@ from rocketray.actors.calls.endpoint import (
     is_of_node,
     process_actor,
 )
-from rocketray.actors.client.actor_names import actor_or_none, find_actor
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import (
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import (
     RayError,
     actor_id_of,
     cluster_of,
@@ -35,7 +36,6 @@ from rocketray.actors.ray_process.ray_runtime import (
     pinned,
     ray,
 )
-from rocketray.errors import ActorError, ShardUnavailableError
 
 __all__ = [
     "coordinator_elsewhere",

@@ -26,12 +26,12 @@ from typing import Any, Protocol
 
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
-from rocketray.actors.files.file_documents import Documents
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.service_queues import may_move
 from rocketray.actors.topics.topic_start import Started
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, StreamError
+from rocketray.runtime.files.file_documents import Documents
 
 from .cluster_state import ClusterState
 from .topic_locks import TopicLocks

@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketray.actors.disks.disk_register import DiskRegister, SavedDisks, saved_disks
-from rocketray.actors.files.file_documents import Documents, FileDocuments
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import config_directory, coordinator_directory, filters_file
-from rocketray.actors.files.state_files import read_state, write_json
-from rocketray.actors.register.documents import DocumentWriter, RegisterDocuments
-from rocketray.actors.register.register import Register, open_register
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
+from rocketray.runtime.files.file_documents import Documents, FileDocuments
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import config_directory, coordinator_directory, filters_file
+from rocketray.runtime.files.state_files import read_state, write_json
+from rocketray.runtime.register.documents import DocumentWriter, RegisterDocuments
+from rocketray.runtime.register.register import Register, open_register
 
 from .coordinator_settings import CoordinatorSettings
 

@@ -13,11 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.calls.endpoint import ServedObjects
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import ray
-from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.shards.shard_api import (
     ExpiryOrder,
     LookupApi,
@@ -31,6 +27,10 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import has_services
 from rocketray.base.config import StoreConfig
 from rocketray.kernels import compile_once
+from rocketray.runtime.calls.endpoint import ServedObjects
+from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import ray
 from rocketray.store.age_clock import AgeClock
 
 from .actor_log import show_log

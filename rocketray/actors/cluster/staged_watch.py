@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 from rocketray.actors.client.actor_names import actor_or_none
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import GetTimeoutError, RayError, ray
 from rocketray.actors.staging.staging_service import has_staged
+from rocketray.runtime.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import GetTimeoutError, RayError, ray
 
 from .cluster_state import Problems
 

@@ -26,14 +26,14 @@ import uuid
 from contextlib import suppress
 from typing import Any
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME
 from rocketray.actors.client.actor_names import actor_or_none
 from rocketray.actors.client.ray_transport import WAITING_GROUP
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import RayError, actor_id_of, hears_gcs, ray
-from rocketray.actors.register.register import open_register
-from rocketray.actors.register.roll_call import RollCall
 from rocketray.errors import ActorError, StreamError
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import RayError, actor_id_of, hears_gcs, ray
+from rocketray.runtime.register.register import open_register
+from rocketray.runtime.register.roll_call import RollCall
 
 from .coordinator_actor import COORDINATOR_THREADS, CoordinatorActor
 from .coordinator_silence import START_S, CoordinatorSilence

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketray.actors.files.home import Home
-from rocketray.actors.register.register import Register
-from rocketray.actors.register.roll_call import answer, caller
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.register.register import Register
+from rocketray.runtime.register.roll_call import answer, caller
 
 from .cluster_state import Problems
 

@@ -20,11 +20,11 @@ import threading
 import time
 from typing import Any
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
 from rocketray.actors.client.actor_names import actor_or_none
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import RayError, actor_id_of, ray
 from rocketray.errors import ActorError, StreamError
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, FILTER_NAME
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import RayError, actor_id_of, ray
 
 from .coordinator_silence import START_S
 from .one_node import names_of

@@ -25,12 +25,12 @@ from dataclasses import replace
 from rocketray.actors.groups.groups_api import SessionsApi
 from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
 from rocketray.actors.groups.member_options import StartFrom
-from rocketray.actors.runtime.clock import steady_clock_ms
-from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.filters.subscription import EVERYTHING
+from rocketray.runtime.clock import steady_clock_ms
+from rocketray.runtime.one_process import OfOneProcess
+from rocketray.runtime.outage_log import OutageLog
 
 from .member import HEARTBEAT_INTERVAL_S
 from .member_session import MemberSession

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.paths import broadcast_directory
-from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.paths import broadcast_directory
+from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.files.file_system import SYSTEM_FILES
 
 __all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]

@@ -33,13 +33,13 @@ from rocketray.actors.groups.member_options import (
     check_poll,
     new_client_id,
 )
-from rocketray.actors.runtime.clock import steady_clock_ms
-from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.clock import steady_clock_ms
+from rocketray.runtime.one_process import OfOneProcess
+from rocketray.runtime.outage_log import OutageLog
 
 from .filter_errors import FilterErrorLog
 from .local_offsets import open_local_offsets

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
 from rocketray.actors.groups.member_options import StartFrom
-from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.runtime.outage_log import OutageLog
 
 from .member_session import MemberSession
 from .start_offset import NextBegin, next_begin

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path, shard_directory
 from rocketray.actors.filtering.engine import MATCH_RING_SUFFIX
 from rocketray.actors.filtering.scan_position import ScanPosition
-from rocketray.actors.ipc.control_page import ControlPage, Doorbell
-from rocketray.actors.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.errors import FilterError, OffsetOutOfRangeError
 from rocketray.filters.counters import FilterCounters
+from rocketray.runtime.files.paths import consumer_directory, filter_doorbell_path, shard_directory
+from rocketray.runtime.ipc.control_page import ControlPage, Doorbell
+from rocketray.runtime.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
+from rocketray.runtime.processes import owned_name
 from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.store.reading.reader import EntryColumns, QueueReader

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.paths import consumer_directory, shard_directory
 from rocketray.actors.groups.subscription_change import QueuePart
-from rocketray.actors.ipc.control_page import Doorbell, control_of
-from rocketray.actors.ipc.match_ring import StreamDescription
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.runtime.files.paths import consumer_directory, shard_directory
+from rocketray.runtime.ipc.control_page import Doorbell, control_of
+from rocketray.runtime.ipc.match_ring import StreamDescription
+from rocketray.runtime.processes import owned_name
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .queue_matches import matches_of

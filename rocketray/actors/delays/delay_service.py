@@ -21,9 +21,6 @@ import orjson
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import WaitingByMinute
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import disk_use, read_json, write_json
-from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
@@ -34,6 +31,9 @@ from rocketray.base.recall import RecallHandle
 from rocketray.base.whole_file import replace_file
 from rocketray.errors import StreamError
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import disk_use, read_json, write_json
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
 

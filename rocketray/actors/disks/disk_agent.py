@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rocketray.actors.files.fetch_failure import kept_failure
-from rocketray.actors.files.paths import producer_rings_directory, shard_directory
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.topic_files import check_store_host, remove_files
 from rocketray.errors import StoreError
+from rocketray.runtime.files.fetch_failure import kept_failure
+from rocketray.runtime.files.paths import producer_rings_directory, shard_directory
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.store_settings import read_settings
 

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from rocketray.actors.files.file_documents import Documents, FileDocuments, SavedDocuments
-from rocketray.actors.files.home import Home
 from rocketray.actors.topics.placement import DiskSpace, spread_over
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.file_documents import Documents, FileDocuments, SavedDocuments
+from rocketray.runtime.files.home import Home
 
 from .disks_api import DiskReport
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import (
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.runtime.calls.endpoint import (
     COORDINATOR_NAME,
     FILTER_NAME,
     Endpoint,
     on_disk,
     waits,
 )
-from rocketray.actors.files.home import Home
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.runtime.files.home import Home
 
 from .copy_rounds import FileSums, Known, RoundProgress
 

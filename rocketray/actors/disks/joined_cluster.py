@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.cluster import check_cluster
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import read_state, write_json
 
 __all__ = ["JoinedCluster", "note_joined", "read_joined", "write_joined"]
 

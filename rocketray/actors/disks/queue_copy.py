@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocketray.actors.files.paths import CONTROL_PAGE
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.topics.topic_files import HANDED_OVER
 from rocketray.errors import StoreError
+from rocketray.runtime.files.paths import CONTROL_PAGE
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.files.file_system import SYSTEM_FILES, few_enough_files
 
 from .copy_rounds import FileSums, Known, RoundProgress

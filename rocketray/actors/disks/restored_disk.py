@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rocketray.actors.files.home import Home
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.home import Home
 
 __all__ = ["check_places", "unknown_queues"]
 

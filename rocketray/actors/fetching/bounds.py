@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.actors.files.paths import control_path
-from rocketray.actors.files.restorations import Restoration, restorations_of
-from rocketray.actors.ipc.control_page_reader import ControlView
+from rocketray.runtime.files.paths import control_path
+from rocketray.runtime.files.restorations import Restoration, restorations_of
+from rocketray.runtime.ipc.control_page_reader import ControlView
 from rocketray.store.queues.gaps_file import gaps_of
 
 from .read_plan import Bounds, QueueKey

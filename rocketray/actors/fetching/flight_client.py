@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyarrow import flight
 
-from rocketray.actors.calls.sent_errors import SentError, read_error
+from rocketray.runtime.calls.sent_errors import SentError, read_error
 
 from .read_plan import FetchService
 

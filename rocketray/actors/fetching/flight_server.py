@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import flight
 
-from rocketray.actors.calls.sent_errors import SentError, write_error
 from rocketray.errors import ConfigError, StreamError
+from rocketray.runtime.calls.sent_errors import SentError, write_error
 
 from .service_identity import ServiceIdentity
 

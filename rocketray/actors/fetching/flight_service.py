@@ -16,10 +16,10 @@ from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
-from rocketray.actors.files.fetch_failure import note_failure
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import fetch_service_file
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.files.fetch_failure import note_failure
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import fetch_service_file
 
 from .flight_server import FlightCalls, FlightServer
 from .read_plan import DiskPlace, FetchService

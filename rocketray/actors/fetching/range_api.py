@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint, on_disk
 from rocketray.message import StoredMessage
+from rocketray.runtime.calls.endpoint import GATEWAY_NAME, Endpoint, on_disk
 
 from .read_plan import Bounds, DiskPlace, QueueKey
 

@@ -15,17 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.actors.filtering.predicate_stream import asker
-from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.topics.queue_views import open_queue
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.ipc.control_page_reader import ControlView
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 

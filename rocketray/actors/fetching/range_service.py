@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import flight
 
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.topics.log_reader import LogReader
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.reading.columns import column_schema
 from rocketray.store.reading.reader import QueueReader
 

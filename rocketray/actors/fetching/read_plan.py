@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocketray.actors.files.restorations import Restoration
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.restorations import Restoration
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from rocketray.actors.files.home import has_identity
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.home import has_identity
 
 from .range_client import fetch_range
 from .range_reader import read_range, read_store_range, tell_doubts

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rocketray.actors.files.paths import fetch_port_file, fetch_service_file
-from rocketray.actors.files.private_files import write_secret
+from rocketray.runtime.files.paths import fetch_port_file, fetch_service_file
+from rocketray.runtime.files.private_files import write_secret
 
 __all__ = [
     "ServiceIdentity",

@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rocketray.actors.files.paths import fetch_lock_file
+from rocketray.runtime.files.paths import fetch_lock_file
 
 __all__ = ["ServingTurn"]
 

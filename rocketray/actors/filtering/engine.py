@@ -12,13 +12,13 @@ import threading
 import time
 from pathlib import Path
 
-from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path
-from rocketray.actors.files.runtime_lock import RuntimeLock
-from rocketray.actors.ipc.control_page import Doorbell
-from rocketray.actors.ipc.match_ring import MatchRing
-from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import consumer_directory, filter_doorbell_path
+from rocketray.runtime.files.runtime_lock import RuntimeLock
+from rocketray.runtime.ipc.control_page import Doorbell
+from rocketray.runtime.ipc.match_ring import MatchRing
+from rocketray.runtime.processes import is_alive, owner_pid
 
 from .filter_api import FilterStatistics
 from .filter_rules import FilterRules

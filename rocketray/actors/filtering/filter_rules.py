@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import read_json, write_json
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, FilterError, StoreError, SubscriptionRefusedError
 from rocketray.filters.class_filter import check_predicate
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import read_json, write_json
 
 __all__ = ["FilterRules"]
 

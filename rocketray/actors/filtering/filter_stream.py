@@ -22,14 +22,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.control_page import Doorbell, control_of
-from rocketray.actors.ipc.match_ring import MatchRing, StreamState
 from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.runtime.files.paths import shard_directory
+from rocketray.runtime.ipc.control_page import Doorbell, control_of
+from rocketray.runtime.ipc.match_ring import MatchRing, StreamState
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.reading.reader import EntryColumns, QueueReader

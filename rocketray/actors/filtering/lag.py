@@ -20,13 +20,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from rocketray.actors.files.paths import control_path, shard_directory
 from rocketray.actors.groups.group_descriptions import GroupDescription, LiveSubscription
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreError, StreamError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels.spans import Field
+from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.reading.reader import QueueReader
 

@@ -29,12 +29,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.actors.files.paths import shard_directory
 from rocketray.errors import PredicateError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.reading.columns import column_schema, read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
 __all__ = ["ScanPosition"]

@@ -21,12 +21,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.files.paths import filters_file
-from rocketray.actors.files.state_files import remove_half_written
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters
+from rocketray.runtime.files.paths import filters_file
+from rocketray.runtime.files.state_files import remove_half_written
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.queues.ext_reader import BitTest, bit_test
 

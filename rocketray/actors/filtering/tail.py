@@ -27,13 +27,13 @@ from typing import Literal
 
 import numpy as np
 
-from rocketray.actors.files.paths import control_path, shard_directory
-from rocketray.actors.ipc.control_page import control_of
 from rocketray.actors.topics.queue_views import QueueView
 from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StoreError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.ipc.control_page import control_of
 from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 

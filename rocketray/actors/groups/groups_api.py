@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint
 from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint
 
 from .group_descriptions import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply

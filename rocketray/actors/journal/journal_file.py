@@ -22,9 +22,9 @@ from pathlib import Path
 
 import orjson
 
-from rocketray.actors.files.state_files import remove_half_written
 from rocketray.base.file_form import FileForm
 from rocketray.base.whole_file import replace_file
+from rocketray.runtime.files.state_files import remove_half_written
 
 from .group_journal import (
     BYTES_MAX,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import read_state
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import read_state
 
 from .filter_book import FilterBook, TopicFilters, parse_book
 

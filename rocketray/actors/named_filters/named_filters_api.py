@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.calls.endpoint import COORDINATOR_NAME, Endpoint
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint
 
 from .filter_book import NamedFilter
 

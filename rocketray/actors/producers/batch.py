@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.append_status import refusal
 from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.recall import RecallHandle
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import Owned, Packed, Packing, pack_batch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm, RowsPacking

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.base.names import check_open_topic
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.one_process import OfOneProcess
 from rocketray.store.batches.encoded_batch import MeasuredTable, Packing, RecordOptions, packed
 from rocketray.store.batches.message_columns import MessageColumns
 from rocketray.store.batches.message_lists import EncodedLists

@@ -22,11 +22,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocketray.actors.ipc.acknowledgement import Ack
-from rocketray.actors.ipc.ring import RING_BYTES
-from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms, pieces_of
 from rocketray.errors import ShardMovedError, ShardUnavailableError
+from rocketray.runtime.ipc.acknowledgement import Ack
+from rocketray.runtime.ipc.ring import RING_BYTES
+from rocketray.runtime.outage_log import OutageLog
 from rocketray.store.batches.encoded_batch import Packing, packed
 
 from .batch import Batch

@@ -15,9 +15,6 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.ipc.ring import RING_BYTES, SMALL_RING_BYTES
-from rocketray.actors.runtime.one_process import OfOneProcess
-from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.delay import WAITING_QUEUES
@@ -33,6 +30,9 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.hashing import java_hash_code
+from rocketray.runtime.ipc.ring import RING_BYTES, SMALL_RING_BYTES
+from rocketray.runtime.one_process import OfOneProcess
+from rocketray.runtime.outage_log import OutageLog
 from rocketray.store.batches.message_columns import RecordForm
 
 from .queue_link import QueueLink

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message, with_sharding_key
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.one_process import OfOneProcess
 
 from .batcher import Batcher, Handling, MessageFields
 from .delayed_messages import place_delayed

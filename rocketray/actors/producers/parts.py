@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from rocketray.actors.ipc.ring import RING_BYTES
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import Message
+from rocketray.runtime.ipc.ring import RING_BYTES
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.batches.message_lists import EncodedLists, MessageLists, with_number
 

@@ -23,13 +23,13 @@ from dataclasses import replace
 from typing import Self, Unpack, overload
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.base.delay import Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
 from rocketray.message import ForwardedMessage, Message
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.one_process import OfOneProcess
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.unique_id import UniqueIdGenerator
 

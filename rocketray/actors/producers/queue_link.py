@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.ipc.ring import RING_BYTES, SLOT_COUNT
-from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.names import is_closed_topic
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
+from rocketray.runtime.ipc.ring import RING_BYTES, SLOT_COUNT
+from rocketray.runtime.one_process import OfOneProcess
 from rocketray.store.batches.encoded_batch import Packed, Packing
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import encode_offset_id

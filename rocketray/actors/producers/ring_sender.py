@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.files.paths import process_doorbell_path, producer_rings_directory
-from rocketray.actors.files.runtime_lock import RuntimeMark
-from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.runtime.files.paths import process_doorbell_path, producer_rings_directory
+from rocketray.runtime.files.runtime_lock import RuntimeMark
+from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import Packing
 
 from .batch import Batch

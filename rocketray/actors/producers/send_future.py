@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from rocketray.actors.ipc.acknowledgement import Durability
+from rocketray.runtime.ipc.acknowledgement import Durability
 
 from .batch import Batch, SendResult, SendResults
 from .batcher import Batcher

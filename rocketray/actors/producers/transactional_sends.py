@@ -22,8 +22,6 @@ from typing import Literal, Self
 from weakref import WeakValueDictionary
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.paths import control_path
-from rocketray.actors.runtime.one_process import OfOneProcess
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.base.transaction import (
     END_TOPIC,
@@ -42,6 +40,8 @@ from rocketray.errors import (
     TransactionDecidedError,
 )
 from rocketray.message import Message, StoredMessage
+from rocketray.runtime.files.paths import control_path
+from rocketray.runtime.one_process import OfOneProcess
 
 from .send_future import MessageFuture
 

@@ -18,10 +18,10 @@ from rocketray.actors.consumers.stream_source import (
     QueueBounds,
     StreamSource,
 )
-from rocketray.actors.files.runtime_lock import RuntimeMark
 from rocketray.actors.groups.subscription_change import QueuePart
-from rocketray.actors.ipc.control_page import Doorbell
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.runtime.files.runtime_lock import RuntimeMark
+from rocketray.runtime.ipc.control_page import Doorbell
 
 from .fetch_api import FetchApi
 from .fetched_streams import FetchedStreams, LocalBell

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import GATEWAY_NAME, Endpoint, once
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.runtime.calls.endpoint import GATEWAY_NAME, Endpoint, once
 
 __all__ = ["DEAD_LETTERS", "DeadLettersApi", "LetterBox", "LetterPage"]
 

@@ -24,11 +24,11 @@ import logging
 import threading
 from typing import NamedTuple
 
-from rocketray.actors.ipc.acknowledgement import AppendStatus
 from rocketray.actors.retries.deliveries import portions
 from rocketray.actors.topics.old_files import old_files
 from rocketray.kernels.spans import Field
 from rocketray.message import KEYS, SHARDING_KEY, ForwardedMessage
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.reading.reader import EntryColumns, QueueReader

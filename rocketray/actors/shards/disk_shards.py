@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
-from rocketray.actors.ipc.process_doorbell import ProcessDoorbell, RungSlots
+from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell, RungSlots
 
 from .owned_shard import OwnedShard
 

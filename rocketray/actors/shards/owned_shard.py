@@ -11,23 +11,23 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from rocketray.actors.files.half_file import HalfFrame, check_half, read_frame
-from rocketray.actors.files.paths import (
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topic_files import check_is_there
+from rocketray.base.config import StoreConfig
+from rocketray.errors import InvalidMessageError, StoreVersionError, StreamError
+from rocketray.runtime.clock import steady_clock_ms
+from rocketray.runtime.files.half_file import HalfFrame, check_half, read_frame
+from rocketray.runtime.files.paths import (
     filter_doorbell_path,
     producer_rings_directory,
     shard_directory,
     staged_directory,
 )
-from rocketray.actors.files.state_files import disk_use
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.control_page import Doorbell
-from rocketray.actors.ipc.process_doorbell import QueueBell
-from rocketray.actors.runtime.clock import steady_clock_ms
-from rocketray.actors.runtime.processes import is_alive, owner_pid
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topic_files import check_is_there
-from rocketray.base.config import StoreConfig
-from rocketray.errors import InvalidMessageError, StoreVersionError, StreamError
+from rocketray.runtime.files.state_files import disk_use
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.control_page import Doorbell
+from rocketray.runtime.ipc.process_doorbell import QueueBell
+from rocketray.runtime.processes import is_alive, owner_pid
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 

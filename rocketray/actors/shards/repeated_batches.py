@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.kernels.layout import BORN_TIMESTAMP
 from rocketray.message import UNIQUE_KEY, decode_properties
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.store.batches.encoded_batch import EncodedBatch
 
 __all__ = ["BatchIdentity", "RepeatedBatches"]

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import CALL_TIMEOUT_S, Endpoint, once, process_actor
-from rocketray.actors.files.half_file import HalfFrame
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.acknowledgement import Ack
-from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.verdict_values import BitmapFacts
 from rocketray.message import StoredMessage
+from rocketray.runtime.calls.endpoint import CALL_TIMEOUT_S, Endpoint, once, process_actor
+from rocketray.runtime.clock import steady_clock_ms
+from rocketray.runtime.files.half_file import HalfFrame
+from rocketray.runtime.ipc.acknowledgement import Ack
 from rocketray.store.queues.ext_unit import ExtUnit
 from rocketray.store.recovery.problem import Problem
 from rocketray.store.retention import RetentionPolicy

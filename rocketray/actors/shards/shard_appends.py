@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import logging
 
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
-from rocketray.actors.ipc.append_status import status_of
-from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.ipc.ring import ShardRing
 from rocketray.errors import InvalidMessageError, OwnerFencedError, ShardUnavailableError
 from rocketray.kernels.drain import StoreCursor, drain_frames
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
+from rocketray.runtime.ipc.append_status import status_of
+from rocketray.runtime.ipc.control_page import ControlPage
+from rocketray.runtime.ipc.ring import ShardRing
 from rocketray.store.append_window import AppendWindow
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.formats.sys_flag import PREPARED

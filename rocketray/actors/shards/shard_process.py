@@ -28,18 +28,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rocketray.actors.files.paths import (
-    filter_doorbell_path,
-    process_doorbell_path,
-    shard_directory,
-)
-from rocketray.actors.ipc.control_page import Doorbell
-from rocketray.actors.ipc.process_doorbell import ProcessDoorbell
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.process_names import has_services
 from rocketray.actors.topics.topic_files import HANDED_OVER
 from rocketray.base.config import StoreConfig
 from rocketray.errors import ShardMovedError, ShardUnavailableError, StoreError, StreamError
+from rocketray.runtime.files.paths import (
+    filter_doorbell_path,
+    process_doorbell_path,
+    shard_directory,
+)
+from rocketray.runtime.ipc.control_page import Doorbell
+from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell
 from rocketray.store.files.file_system import SYSTEM_FILES
 
 from .disk_shards import DiskShards

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.ring import Frame, RingCorruptError, ShardRing
-from rocketray.actors.runtime.processes import is_alive, owner_pid
 from rocketray.errors import CorruptRecordError, InvalidMessageError, OffsetOutOfRangeError
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.ring import Frame, RingCorruptError, ShardRing
+from rocketray.runtime.processes import is_alive, owner_pid
 from rocketray.store.batches.encoded_batch import unpack_batch
 
 from .shard_appends import ShardAppends

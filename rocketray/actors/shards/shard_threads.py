@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from rocketray.actors.ipc.control_page import AdaptiveSpin
 from rocketray.errors import StreamError
+from rocketray.runtime.ipc.control_page import AdaptiveSpin
 
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard

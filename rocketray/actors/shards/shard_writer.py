@@ -24,17 +24,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rocketray.actors.files.paths import CONTROL_PAGE
 from rocketray.actors.filtering.shard_bitmaps import ShardBitmaps
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.control_page import ControlPage
-from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.actors.topics.topic_files import check_store_host
 from rocketray.base.config import StoreConfig
 from rocketray.errors import OffsetOutOfRangeError, StoreFullError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import StoredMessage
+from rocketray.runtime.clock import steady_clock_ms
+from rocketray.runtime.files.paths import CONTROL_PAGE
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.files.store_settings import read_settings
 from rocketray.store.message_store import MessageStore

@@ -18,8 +18,8 @@ from rocketray.actors.fetching.flight_client import (
     upload_of,
 )
 from rocketray.actors.fetching.read_plan import FetchService
-from rocketray.actors.files.half_file import BatchName, Half
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.runtime.files.half_file import BatchName, Half
 
 from .staging_api import StagedBatch, StagedOverview, StagingVerdict
 from .staging_wire import (

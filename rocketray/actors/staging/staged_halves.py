@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rocketray.actors.files.half_file import BatchName, Half, HalfFrame, batch_of, read_frames
+from rocketray.runtime.files.half_file import BatchName, Half, HalfFrame, batch_of, read_frames
 from rocketray.store.age_clock import AgeClock
 
 from .staging_api import StagedWork

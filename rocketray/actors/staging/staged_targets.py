@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.half_file import HalfFrame, read_frame
-from rocketray.actors.ipc.acknowledgement import AppendStatus
-from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.retries.deliveries import Place, portions
 from rocketray.base.delay import WAITING_QUEUES
+from rocketray.runtime.files.half_file import HalfFrame, read_frame
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
+from rocketray.runtime.ipc.append_status import refusal
 
 __all__ = ["StagedTargets"]
 

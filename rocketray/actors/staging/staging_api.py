@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from rocketray.actors.files.half_file import BatchName, Half
+from rocketray.runtime.files.half_file import BatchName, Half
 
 __all__ = [
     "StagedBatch",

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rocketray.actors.fetching.flight_server import FlightCalls
-from rocketray.actors.files.half_file import Half, HalfFile, read_frames
-from rocketray.actors.files.paths import staged_directory
 from rocketray.actors.topics.topics import Topics
+from rocketray.runtime.files.half_file import Half, HalfFile, read_frames
+from rocketray.runtime.files.paths import staged_directory
 
 from .staging_api import StagingApi
 from .staging_wire import (

@@ -11,10 +11,10 @@ import time
 
 from rocketray.actors.fetching.flight_link import FlightLink
 from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.files.half_file import BatchName, HalfFile, HalfSink, HalfWriter, new_half
-from rocketray.actors.files.home import has_identity
-from rocketray.actors.files.paths import staged_directory
 from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.runtime.files.half_file import BatchName, HalfFile, HalfSink, HalfWriter, new_half
+from rocketray.runtime.files.home import has_identity
+from rocketray.runtime.files.paths import staged_directory
 
 from .sent_staging import HalfUpload, SentStaging
 

@@ -27,7 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.files.half_file import (
+from rocketray.actors.retries.deliveries import LOOK_MS, OutboundDeliveries, Place, Submit, at_once
+from rocketray.errors import ShardUnavailableError, StoreError, StreamError
+from rocketray.runtime.files.half_file import (
     BatchName,
     Half,
     HalfFrame,
@@ -35,8 +37,6 @@ from rocketray.actors.files.half_file import (
     check_half,
     new_half,
 )
-from rocketray.actors.retries.deliveries import LOOK_MS, OutboundDeliveries, Place, Submit, at_once
-from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from rocketray.store.age_clock import AgeClock
 
 from .staged_halves import StagedHalves

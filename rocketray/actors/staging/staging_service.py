@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocketray.actors.files.half_file import BatchName, Half
-from rocketray.actors.files.paths import staged_directory, writers_directory
-from rocketray.actors.files.state_files import disk_error
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.errors import StreamError
+from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.paths import staged_directory, writers_directory
+from rocketray.runtime.files.state_files import disk_error
 from rocketray.store.age_clock import AgeClock
 
 from .staging_api import StagedBatch, StagedOverview, StagingVerdict

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from rocketray.actors.files.half_file import BatchName, Half
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.half_file import BatchName, Half
 
 from .staging_api import StagedBatch, StagedCounts, StagedOverview, StagedWork
 

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.half_file import BatchName, Half, check_half
-from rocketray.actors.files.state_files import read_state, remove_state, write_json
 from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
+from rocketray.runtime.files.half_file import BatchName, Half, check_half
+from rocketray.runtime.files.state_files import read_state, remove_state, write_json
 
 __all__ = ["DecidedBatch", "WriterLedger", "WriterState"]
 

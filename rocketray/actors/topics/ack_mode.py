@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.errors import ConfigError
+from rocketray.runtime.ipc.acknowledgement import Durability
 
 __all__ = ["AckMode", "check_ack", "durability_of"]
 

@@ -24,9 +24,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast, get_args
 
-from rocketray.actors.calls.endpoint import on_disk
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.base.file_form import FileForm
 from rocketray.base.meant import meant
 from rocketray.base.names import (
@@ -39,6 +36,9 @@ from rocketray.base.names import (
     is_internal_by_name,
 )
 from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.runtime.calls.endpoint import on_disk
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .ack_mode import AckMode, check_ack, durability_of

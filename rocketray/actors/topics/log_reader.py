@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.files.paths import control_path, filter_doorbell_path, shard_directory
-from rocketray.actors.ipc.control_page import ControlPage, Doorbell
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
+from rocketray.runtime.files.paths import control_path, filter_doorbell_path, shard_directory
+from rocketray.runtime.ipc.control_page import ControlPage, Doorbell
 from rocketray.store.reading.packed_records import pack_records
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 

@@ -9,7 +9,7 @@ A topic's name has no colon, so no topic has a process of several topics.
 
 from __future__ import annotations
 
-from rocketray.actors.calls.endpoint import disk_in, on_disk
+from rocketray.runtime.calls.endpoint import disk_in, on_disk
 
 __all__ = ["SHARED_PROCESS", "common_process", "has_services", "is_shared", "process_of_topic"]
 

@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketray.actors.files.paths import CONTROL_PAGE, shard_directory
-from rocketray.actors.ipc.control_page_reader import ControlView
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.config import StoreConfig
 from rocketray.base.meant import meant
 from rocketray.base.names import check_stored_topic
 from rocketray.errors import StoreError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.paths import CONTROL_PAGE, shard_directory
+from rocketray.runtime.ipc.control_page_reader import ControlView
 from rocketray.store.files.store_settings import is_foreign, is_store
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore

@@ -12,14 +12,14 @@ import shutil
 import time
 from pathlib import Path
 
-from rocketray.actors.files.paths import (
+from rocketray.base.config import StoreConfig
+from rocketray.base.whole_file import sync_directory
+from rocketray.errors import StoreError
+from rocketray.runtime.files.paths import (
     process_doorbell_path,
     producer_rings_directory,
     shard_directory,
 )
-from rocketray.base.config import StoreConfig
-from rocketray.base.whole_file import sync_directory
-from rocketray.errors import StoreError
 from rocketray.store.files.store_settings import is_foreign, read_settings
 
 from .catalog import TopicConfig

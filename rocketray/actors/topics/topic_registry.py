@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.files.file_documents import Documents
+from rocketray.runtime.files.file_documents import Documents
 
 from .ack_mode import AckMode
 from .catalog import TopicCatalog, TopicConfig, catalog_json, parse_catalog

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import TransactionOverview
-from rocketray.actors.files.paths import config_directory
-from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
@@ -17,6 +15,8 @@ from rocketray.actors.topics.system_retention import DECIDED
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
+from rocketray.runtime.files.paths import config_directory
+from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.age_clock import AgeClock
 
 from .transaction_engine import TransactionEngine

@@ -18,7 +18,7 @@ from rocketray.errors import ConfigError, StoreError
 from .node import chosen_cluster, chosen_place
 
 if TYPE_CHECKING:
-    from rocketray.actors.files.home import Home
+    from rocketray.runtime.files.home import Home
 
 __all__ = ["directories_here", "named_cluster", "none_here", "refuse_cluster"]
 
@@ -63,7 +63,7 @@ def none_here(cluster: Cluster, homes: Iterable[Home]) -> str:
 
 
 def _is_here(home: Home) -> bool:
-    from rocketray.actors.files.home import has_identity  # noqa: PLC0415 - not for help
+    from rocketray.runtime.files.home import has_identity  # noqa: PLC0415 - not for help
 
     try:
         return has_identity(Path(home.data), home.uuid)

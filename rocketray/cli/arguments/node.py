@@ -149,7 +149,7 @@ def end_with_node(
     connection: Connection, leave: Callable[[int], object] = os._exit, grace_s: float = _GRACE_S
 ) -> None:
     """Wait until the node's process has ended, and *grace_s* more; then say so and *leave*."""
-    from rocketray.actors.runtime.machine import whereabouts  # noqa: PLC0415 - as above
+    from rocketray.runtime.machine import whereabouts  # noqa: PLC0415 - as above
 
     description = connection.node
     while description is None or whereabouts(description) != "gone":

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.terminal.output import progress
 from rocketray.errors import StoreError
+from rocketray.runtime.clock import system_clock_ms
 
 if TYPE_CHECKING:
     from rocketray.store.importing.foreign import ForeignSettings

@@ -17,7 +17,7 @@ from rocketray.errors import NodeNotRunningError, StreamError
 from .health_checks import Finding
 
 if TYPE_CHECKING:
-    from rocketray.actors.files.home import Home
+    from rocketray.runtime.files.home import Home
 
 __all__ = ["doctor"]
 

@@ -17,15 +17,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.node_description import read_description
-from rocketray.actors.files.private_files import is_own_directory, open_to_others
-from rocketray.actors.files.runtime_lock import abandoned
-from rocketray.actors.files.state_files import disk_use
-from rocketray.actors.process_logs.log_index import read_logs
-from rocketray.actors.runtime.machine import whereabouts
-from rocketray.actors.runtime.processes import is_alive
 from rocketray.base.environment import process_environ
 from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.files.node_description import read_description
+from rocketray.runtime.files.private_files import is_own_directory, open_to_others
+from rocketray.runtime.files.runtime_lock import abandoned
+from rocketray.runtime.files.state_files import disk_use
+from rocketray.runtime.machine import whereabouts
+from rocketray.runtime.process_logs.log_index import read_logs
+from rocketray.runtime.processes import is_alive
 
 from . import health_checks as checks
 from .health_checks import Finding

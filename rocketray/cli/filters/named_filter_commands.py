@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.runtime.machine import user_name
 from rocketray.cli.arguments.filter_choice import FilterNameArgument, FilterVersionArgument
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -33,6 +32,7 @@ from rocketray.cli.terminal.output import (
     progress,
 )
 from rocketray.errors import NodeElsewhereError, StoreError
+from rocketray.runtime.machine import user_name
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.filter_choice import (
     FilterNameOption,
     chosen_filter,
@@ -32,6 +31,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.runtime.signal_handlers import stop_signals
 from rocketray.views.verdicts import seen_record, why_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rocketray.actors.runtime.machine import user_name
 from rocketray.cli.arguments.completions import complete_topics
 from rocketray.cli.arguments.filter_choice import (
     FilterNameOption,
@@ -46,6 +45,7 @@ from rocketray.cli.terminal.output import (
     progress,
 )
 from rocketray.errors import ConfigError, StreamError
+from rocketray.runtime.machine import user_name
 from rocketray.views.group_records import move_record, plan_record
 from rocketray.views.verdicts import diff_record
 

@@ -215,7 +215,7 @@ def export(
     while it runs. A file that exists is not overwritten.
     """
     from rocketray.actors.cluster.groups_file import rocketmq_files  # noqa: PLC0415 - imports orjson
-    from rocketray.actors.files.state_files import write_json  # noqa: PLC0415 - as above
+    from rocketray.runtime.files.state_files import write_json  # noqa: PLC0415 - as above
 
     files = {directory / name: value for name, value in rocketmq_files(data).items()}
     for path in files:

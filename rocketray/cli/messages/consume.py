@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.filter_choice import FilterNameOption, chosen_filter
 from rocketray.cli.arguments.lookup_options import parse_place
 from rocketray.cli.arguments.message_format import FormatOption
@@ -30,6 +29,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import OutputReader, progress
+from rocketray.runtime.signal_handlers import stop_signals
 
 if TYPE_CHECKING:
     import threading

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
 from rocketray.cli.arguments.node import ask, connect
@@ -18,6 +17,7 @@ from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import counted, print_result, progress
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError
+from rocketray.runtime.signal_handlers import stop_signals
 
 from .app_status import failures_of, idle_instances, queues_of, show_hosts, sinks_of
 
@@ -162,7 +162,7 @@ def _replace(
     as_json: bool,
 ) -> None:
     """Replace the hosts of the app at *path* that run other code, and show all hosts."""
-    from rocketray.actors.runtime.clock import system_clock_ms  # noqa: PLC0415 - as above
+    from rocketray.runtime.clock import system_clock_ms  # noqa: PLC0415 - as above
     from rocketray.topology.hosting import replacing  # noqa: PLC0415 - the same
     from rocketray.topology.hosting.app_path import load_app  # noqa: PLC0415 - the same
     from rocketray.topology.hosting.code_version import code_version  # noqa: PLC0415 - the same

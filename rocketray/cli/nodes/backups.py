@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, counted, print_result
+from rocketray.runtime.clock import system_clock_ms
 
 if TYPE_CHECKING:
     from rocketray.actors.backups.backup import OnProgress

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.base.cluster import Cluster
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import chosen_place, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
 from rocketray.errors import ActorError, StoreError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.signal_handlers import stop_signals
 from rocketray.views.trace_links import check_trace_url
 
 from .app_status import host_fields
@@ -132,7 +132,7 @@ def _disk_here(cluster: Cluster) -> Path | None:
     one: Ray ends a process that loses it at the wrong moment.
     """
     from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - not for help
-    from rocketray.actors.files.home import has_identity  # noqa: PLC0415 - the same
+    from rocketray.runtime.files.home import has_identity  # noqa: PLC0415 - the same
 
     for disk in _lines_of("the console does not start", _command(cluster, "topology")):
         if "disk" not in disk:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
 from rocketray.cli.terminal.output import print_line, progress
+from rocketray.runtime.signal_handlers import stop_signals
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

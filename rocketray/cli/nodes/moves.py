@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.disks.copy_rounds import RoundProgress
-    from rocketray.actors.files.home import Home
+    from rocketray.runtime.files.home import Home
 
 __all__ = ["drain", "move_queue", "rebalance"]
 

@@ -63,7 +63,7 @@ class NodeMetrics:
             self._connection = node.connection()
         if with_ray:
             from rocketray.actors.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - NumPy
-            from rocketray.actors.ray_process import ray_metrics  # noqa: PLC0415 - Ray
+            from rocketray.runtime.ray_process import ray_metrics  # noqa: PLC0415 - Ray
 
             if not ray_metrics.exports_metrics():
                 progress(_NO_AGENT)

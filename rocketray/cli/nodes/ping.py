@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from rocketray.actors.client.local_transport import open_local
-from rocketray.actors.files.node_description import read_description
-from rocketray.actors.runtime.machine import whereabouts
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_result
 from rocketray.errors import ActorError, NodeNotRunningError
+from rocketray.runtime.files.node_description import read_description
+from rocketray.runtime.machine import whereabouts
 
 __all__ = ["ping"]
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.base.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
 from rocketray.base.config import SCRUB_RATE
 from rocketray.cli.arguments.node import RAY_LOG, chosen_cluster, ray_stderr_in_file
@@ -30,6 +28,8 @@ from rocketray.cli.terminal.quantities import (
     parse_rate,
 )
 from rocketray.cli.terminal.waiting import waiting
+from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.signal_handlers import stop_signals
 
 from .last_word import LastWord, last_word
 from .node_metrics import LOOPBACK, NodeMetrics
@@ -205,7 +205,7 @@ def start(
         cluster, ray_address = named.name, ray_address or named.ray_address
     mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
     from rocketray.actors.cluster.node import Node  # noqa: PLC0415 - Ray takes a second
-    from rocketray.actors.process_logs.log_output import own_log  # noqa: PLC0415 - as above
+    from rocketray.runtime.process_logs.log_output import own_log  # noqa: PLC0415 - as above
 
     progress(f"starting a node on {data.resolve()}")
     options = NodeOptions(
@@ -298,7 +298,7 @@ def disk(
 
 def _log_in_file(node: Node) -> None:
     """Log from INFO on to a file of the node; the terminal shows warnings, as before."""
-    from rocketray.actors.process_logs.log_output import log_in_file  # noqa: PLC0415 - as above
+    from rocketray.runtime.process_logs.log_output import log_in_file  # noqa: PLC0415 - as above
 
     handler = log_in_file(node.data, _PART, [str(Path(node.description()["logs"]) / RAY_LOG)])
     if handler is None:

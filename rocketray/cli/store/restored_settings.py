@@ -104,8 +104,8 @@ def _place_of(path: Path) -> _Place | None:
 
 def _of_catalog(path: Path, place: _Place | None) -> tuple[str, tuple[str, int], bool]:
     """Return the path of the catalog, a shard's store host, and whether its process is shared."""
-    from rocketray.actors.files.paths import config_directory  # noqa: PLC0415 - slow import
     from rocketray.actors.topics.catalog import TopicCatalog  # noqa: PLC0415 - the same
+    from rocketray.runtime.files.paths import config_directory  # noqa: PLC0415 - slow import
 
     if place is None:
         raise ConfigError(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
 from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
 from rocketray.errors import StoreError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.signal_handlers import stop_signals
 
 if TYPE_CHECKING:
     from rocketray.actors.admin.importer import Importer, ImportReport
@@ -95,7 +95,7 @@ def _run(importer: Importer, source: ImportSource) -> ImportReport:
 
 def _queue_counts(directory: Path) -> dict[str, int]:
     """Return the queues of each topic with files, by the broker's ``config/topics.json``."""
-    from rocketray.actors.files.state_files import read_json  # noqa: PLC0415 - imports orjson
+    from rocketray.runtime.files.state_files import read_json  # noqa: PLC0415 - imports orjson
 
     path = directory / "config" / "topics.json"
     with_files = {topic.name for topic in (directory / "consumequeue").glob("*") if topic.is_dir()}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.arguments.options import JsonOption
 from rocketray.cli.arguments.store_directory import (
     DirectoryArgument,
@@ -26,6 +25,7 @@ from rocketray.cli.terminal.output import (
 )
 from rocketray.cli.terminal.quantities import parse_bytes
 from rocketray.errors import CorruptRecordError
+from rocketray.runtime.clock import system_clock_ms
 
 from .restored_settings import RestoredSettings, StoreHostOption, restore_lost_settings
 from .store_scrub import SCRUB_RATE_DEFAULT, scrub_store

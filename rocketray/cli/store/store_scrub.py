@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.cli.arguments.store_directory import open_stores, told_settings
 from rocketray.cli.terminal.output import progress
 from rocketray.cli.terminal.quantities import format_bytes
 from rocketray.errors import StoreError
+from rocketray.runtime.clock import system_clock_ms
 
 if TYPE_CHECKING:
     from rocketray.base.config import StoreConfig
@@ -75,8 +75,8 @@ def _settings(path: Path) -> StoreConfig:
 
 def _end_of(path: Path, index_hash_slots: int | None) -> tuple[int, bool]:
     """Return up to where the log can be read, and whether a process may write it meanwhile."""
-    from rocketray.actors.files.paths import CONTROL_PAGE  # noqa: PLC0415 - slow
-    from rocketray.actors.ipc.control_page_reader import ControlView  # noqa: PLC0415 - NumPy
+    from rocketray.runtime.files.paths import CONTROL_PAGE  # noqa: PLC0415 - slow
+    from rocketray.runtime.ipc.control_page_reader import ControlView  # noqa: PLC0415 - NumPy
     from rocketray.store.files.file_system import SYSTEM_FILES  # noqa: PLC0415 - the same
     from rocketray.store.files.open_mark import was_clean  # noqa: PLC0415 - the same
 

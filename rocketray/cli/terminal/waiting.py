@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rocketray.actors.runtime.periodic import start_periodic_task
+from rocketray.runtime.periodic import start_periodic_task
 
 from .output import progress
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.seen_messages import SeenMessage
 from rocketray.actors.filtering.tail import TailStart
 from rocketray.actors.remote.disks_tail import AskNode, DisksTail, TailQuery
@@ -29,6 +28,7 @@ from rocketray.console.changes.form_fields import (
 from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.views.filter_records import checked_filter, refused_filter
 from rocketray.views.json_fields import json_fields
 from rocketray.views.message_records import printable

@@ -25,7 +25,6 @@ from rocketray.actors.groups.assignment import Strategy, check_strategy
 from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.groups.member_options import FetchCompression, check_compression
 from rocketray.actors.producers.producer_options import check_tracing
-from rocketray.actors.runtime.one_process import unique_here
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.delay import Delay
@@ -35,6 +34,7 @@ from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import EVERYTHING, ErrorPolicy
 from rocketray.message import Message
+from rocketray.runtime.one_process import unique_here
 from rocketray.topology.connection import AppNode, open_node
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation

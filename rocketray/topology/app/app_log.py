@@ -30,8 +30,8 @@ from pathlib import Path
 from faust.agents.agent import _current_agent
 from faust.streams import _current_event
 
-from rocketray.actors.process_logs.log_line import PRINT, MessagePlace, formatter, place_extra
-from rocketray.actors.process_logs.log_output import (
+from rocketray.runtime.process_logs.log_line import PRINT, MessagePlace, formatter, place_extra
+from rocketray.runtime.process_logs.log_output import (
     PrintedLines,
     limit_log,
     log_in_file,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.errors import NodeElsewhereError, StreamError
+from rocketray.runtime.periodic import start_periodic_task
 from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import Topic
 

@@ -27,9 +27,9 @@ import logging
 from faust.exceptions import DecodeError
 
 from rocketray.actors.groups.failing import reason_of
-from rocketray.actors.process_logs.log_line import MessagePlace, place_extra
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
+from rocketray.runtime.process_logs.log_line import MessagePlace, place_extra
 from rocketray.topology.values.shared_batch import DAMAGE
 
 from .delivery import Delivery, Owner, place_of

@@ -31,17 +31,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
-from rocketray.actors.process_logs.log_line import MessagePlace, place_extra
 from rocketray.actors.retries.retry_records import (
     dead_lettered,
     redeliveries_of,
     retry_topic,
     sent_back,
 )
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.process_logs.log_line import MessagePlace, place_extra
 from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE

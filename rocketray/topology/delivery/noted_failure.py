@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketray.actors.process_logs.log_line import MessagePlace
+from rocketray.runtime.process_logs.log_line import MessagePlace
 
 __all__ = ["NotedFailure"]
 

@@ -20,11 +20,11 @@ from mode import Service
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.retries.retry_records import retry_topic
-from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import EVERYTHING, Subscription
+from rocketray.runtime.outage_log import OutageLog
 from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.noted_failure import NotedFailure
 from rocketray.topology.delivery.returns import Returns, make_retry_topic

@@ -32,9 +32,9 @@ from mode import Service
 
 from rocketray.actors.api.queue_owners import fence_queue
 from rocketray.actors.api.tails import tail_of
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError
 from rocketray.message import Message
+from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.tables.changelog import ChangelogBuffer
 from rocketray.topology.tables.part_reader import PartReader

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketray.actors.calls.endpoint import Endpoint
+from rocketray.runtime.calls.endpoint import Endpoint
 
 from .host_status import Host
 

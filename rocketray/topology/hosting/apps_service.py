@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rocketray.actors.client.client_ray import CLIENT_RAY
-from rocketray.actors.ray_process.ray_runtime import RayError
 from rocketray.errors import ActorError, ConfigError
+from rocketray.runtime.ray_process.ray_runtime import RayError
 
 from .apps_api import AppsApi, TakenDown
 from .host_actors import find_hosts, take_down

@@ -26,8 +26,8 @@ from pathlib import Path
 
 from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
 
-from rocketray.actors.files.home import holds_messages
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.home import holds_messages
 
 __all__ = ["CODE_LIMIT_BYTES", "FILE_LIMIT", "CodeArchive", "pack_code"]
 

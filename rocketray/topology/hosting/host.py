@@ -26,10 +26,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from rocketray.actors.ray_process.ray_runtime import output_files
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.cluster import Cluster
 from rocketray.errors import ActorError, NodeElsewhereError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.ray_process.ray_runtime import output_files
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.app import App
 from rocketray.topology.app.app_log import note_worker_log, show_worker_log

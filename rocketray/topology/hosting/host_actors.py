@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from rocketray.actors.ray_process.ray_runtime import (
+from rocketray.runtime.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
     namespace_of,

@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rocketray.actors.ray_process.ray_runtime import (
+from rocketray.errors import ConfigError
+from rocketray.runtime.ray_process.ray_runtime import (
     NODE_LABEL,
     label_of_machine,
     namespace_of,
     ray,
 )
-from rocketray.errors import ConfigError
 
 from .host_plan import HostPlan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rocketray.actors.ray_process.ray_runtime import starter_paths
+from rocketray.runtime.ray_process.ray_runtime import starter_paths
 from rocketray.topology.app.app import App
 
 from .app_path import import_from, load_app

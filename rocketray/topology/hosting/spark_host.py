@@ -18,9 +18,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
-from rocketray.actors.ray_process.ray_runtime import output_files, ray
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.base.cluster import Cluster
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.ray_process.ray_runtime import output_files, ray
 from rocketray.topology.app.app_log import show_worker_log
 from rocketray.topology.spark.sink_runner import RestartPolicy
 from rocketray.topology.spark.sink_service import SinkService

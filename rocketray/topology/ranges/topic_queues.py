@@ -15,11 +15,11 @@ from typing import Protocol
 
 from rocketray.actors.fetching.bounds import QueuePages
 from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
-from rocketray.actors.files.paths import config_directory, identity_file, shard_directory
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.base.cluster import CLUSTER_VARIABLE, Cluster
 from rocketray.base.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, StoreError, TopicNotFoundError
+from rocketray.runtime.files.paths import config_directory, identity_file, shard_directory
 
 from .offset_rules import OffsetRule, QueueOffsets, resolve_rule
 from .planning import count_waiting

@@ -25,12 +25,12 @@ from ray.data.datasource import Datasource, ReadTask
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.fetching.range_reader import tell_doubts
 from rocketray.actors.fetching.read_plan import ReadPlan
-from rocketray.actors.ray_process.ray_runtime import has_ray
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.names import check_topic
 from rocketray.errors import NodeNotRunningError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.ray_process.ray_runtime import has_ray
 from rocketray.store.reading.columns import column_schema
 from rocketray.topology.ranges.division import Division, divide
 from rocketray.topology.ranges.filter_lookup import find_filter

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from rocketray.actors.runtime.signal_handlers import stop_signals
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError, StreamError
+from rocketray.runtime.signal_handlers import stop_signals
 from rocketray.topology.app.sink_spec import EARLIEST, SinkSpec, add_sink
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 from rocketray.topology.app.spark_options import SparkOptions

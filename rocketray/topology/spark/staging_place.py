@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rocketray.actors.fetching.read_plan import DiskPlace, FetchService
 from rocketray.actors.fetching.service_identity import kept_service
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.files.node_description import read_description
-from rocketray.actors.runtime.machine import whereabouts
 from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.base.cluster import Cluster
 from rocketray.errors import StreamError
+from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.files.node_description import read_description
+from rocketray.runtime.machine import whereabouts
 
 __all__ = ["find_staging"]
 

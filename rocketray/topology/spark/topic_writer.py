@@ -32,11 +32,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.files.half_file import BatchName, Half, HalfWriter
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.half_file import BatchName, Half, HalfWriter
 
 from .failures import plainly
 from .staging_place import find_staging

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from rocketray.actors.files.half_file import WRITER_FORM, BatchName, new_half
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.names import check_open_topic, check_topic
 from rocketray.errors import ConfigError, InvalidNameError
+from rocketray.runtime.files.half_file import WRITER_FORM, BatchName, new_half
 
 from .foreign_options import explain_stranger
 from .source_columns import ColumnSetName

@@ -31,10 +31,10 @@ from faust.types.tuples import TP, ConsumerMessage
 
 from rocketray.actors.api.node_log import NodeLog
 from rocketray.actors.consumers.app_member import AppMember
-from rocketray.actors.runtime.outage_log import OutageLog
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import StoredMessage
+from rocketray.runtime.outage_log import OutageLog
 from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
 from rocketray.topology.values.wire import group_name, parts_of, topic_name
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.fetching.range_reader import BlockFilter
-from rocketray.actors.files.paths import control_path, shard_directory
-from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import EVERYTHING
 from rocketray.message import Message, StoredMessage
+from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.ipc.control_page_reader import ControlView
 from rocketray.store.reading.reader import QueueReader
 from rocketray.topology.delivery.returns import Return, Returns
 

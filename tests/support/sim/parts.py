@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
-from rocketray.actors.calls.endpoint import Endpoint
 from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
@@ -25,6 +24,7 @@ from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.runtime.calls.endpoint import Endpoint
 from rocketray.store.age_clock import AgeClock
 from rocketray.testing.node import LocalNode, _LocalShards
 

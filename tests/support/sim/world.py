@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.failed_disk import has_failed_disk
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.store_settings import Salvage

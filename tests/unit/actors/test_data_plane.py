@@ -15,10 +15,7 @@ from support.local_node import LocalNode
 from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.files.paths import consumer_directory, producer_rings_directory
 from rocketray.actors.filtering import engine as filter_module
-from rocketray.actors.ipc.match_ring import CAPACITY
-from rocketray.actors.ipc.ring import RING_BYTES, SMALL_RING_BYTES
 from rocketray.actors.producers import links
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.shards.owned_shard import OwnedShard
@@ -33,6 +30,9 @@ from rocketray.errors import (
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.runtime.files.paths import consumer_directory, producer_rings_directory
+from rocketray.runtime.ipc.match_ring import CAPACITY
+from rocketray.runtime.ipc.ring import RING_BYTES, SMALL_RING_BYTES
 
 
 @pytest.fixture

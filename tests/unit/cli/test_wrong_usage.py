@@ -18,13 +18,13 @@ from support.local_node import LocalNode
 from support.patience import patience
 
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.ipc.acknowledgement import AppendStatus
-from rocketray.actors.ipc.append_status import refusal
 from rocketray.cli import main
 from rocketray.cli.groups import group_commands
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
+from rocketray.runtime.ipc.append_status import refusal
 from rocketray.topology.hosting.app_path import load_app
 
 NOWHERE = "/nowhere/at/all"

@@ -21,13 +21,13 @@ from support.local_node import LocalNode
 from support.patience import patience, wait_until
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.files.home import Home
 from rocketray.console.console_server import STREAMS_MAX
 from rocketray.console.facts.samples import LagSample, Samples, TopicSample
 from rocketray.console.pages.page_texts import LANGUAGES, TEXTS, text_in
 from rocketray.console.pages.page_views import PAGES
 from rocketray.errors import ActorError, NodeNotRunningError, ShardUnavailableError
 from rocketray.message import Message
+from rocketray.runtime.files.home import Home
 from rocketray.store.retention import RetentionPolicy
 from rocketray.views.group_records import group_record, progress_record, progress_rows
 from rocketray.views.json_fields import json_fields

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError, StoreFullError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import consumer_directory
 from rocketray.testing import Broker, Clock, Member
 
 ALL = Subscription.tags("*")

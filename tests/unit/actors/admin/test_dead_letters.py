@@ -13,9 +13,6 @@ from rocketray.actors.admin import dead_letter_service, letters_there
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.admin.dead_letters import Journal, letter_boxes, letters, redrive
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.calls.endpoint import InProcess, ServedObjects
-from rocketray.actors.files.paths import CONTROL_PAGE, shard_directory
-from rocketray.actors.files.state_files import write_json
 from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.retries.retry_records import (
@@ -35,6 +32,9 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
+from rocketray.runtime.calls.endpoint import InProcess, ServedObjects
+from rocketray.runtime.files.paths import CONTROL_PAGE, shard_directory
+from rocketray.runtime.files.state_files import write_json
 from rocketray.testing import Broker
 
 ALL = Subscription.tags("*")

@@ -15,11 +15,11 @@ from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, open_g
 
 from rocketray.actors.admin import importer as importer_module
 from rocketray.actors.admin.importer import Importer, ImportReport, QueueImport
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.errors import ConfigError, CorruptRecordError, StoreError
 from rocketray.hashing import tags_code
 from rocketray.message import IMPORTED_OFFSET_ID, Message, QueueOffset, StoredMessage
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.files.store_settings import is_foreign
 from rocketray.store.formats.record import RecordValues, encode_record

@@ -19,9 +19,9 @@ from rocketray.actors.groups.group_administration import GroupAdministration
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.clock import system_clock_ms
 
 ALL = Subscription.tags("*")
 

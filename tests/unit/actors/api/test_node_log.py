@@ -18,12 +18,12 @@ from rocketray.actors.api.node_log import NodeLog
 from rocketray.actors.api.tails import TailNode
 from rocketray.actors.fetching import range_service
 from rocketray.actors.fetching.range_service import RangeService
-from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.log_reader import LogReader, Queue
 from rocketray.actors.topics.placement import Placement
 from rocketray.errors import NodeElsewhereError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
+from rocketray.runtime.files.home import Home, settle_identity
 
 DISK = "00000000-0000-0000-0000-000000000002"
 TOPIC = "Trade"

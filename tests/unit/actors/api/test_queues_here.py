@@ -13,9 +13,9 @@ from support.local_node import LocalNode
 
 from rocketray.actors.api.queues_here import queues_in, queues_of
 from rocketray.actors.disks.joined_cluster import JoinedCluster, write_joined
-from rocketray.actors.files.home import settle_identity
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import NodeElsewhereError
+from rocketray.runtime.files.home import settle_identity
 
 FAR = "00000000-0000-0000-0000-000000000002"
 

@@ -21,15 +21,15 @@ from rocketray.actors.backups import backup as module
 from rocketray.actors.backups.backup import back_up
 from rocketray.actors.backups.manifest import Manifest, content_directory, manifest_file
 from rocketray.actors.backups.restore import restore
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import config_directory, node_file, shard_directory
-from rocketray.actors.files.state_files import write_json
-from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.actors.runtime.machine import here
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.files.paths import config_directory, node_file, shard_directory
+from rocketray.runtime.files.state_files import write_json
+from rocketray.runtime.machine import here
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 

@@ -15,11 +15,11 @@ from rocketray.actors.backups.renaming import renamed_disk
 from rocketray.actors.backups.restore import restore
 from rocketray.actors.disks.disk_register import DiskRegister, saved_disks
 from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home, identity_of
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home, identity_of
 
 LOST = "6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11"
 

@@ -16,13 +16,13 @@ from rocketray.actors.backups import restore as module
 from rocketray.actors.backups.backup import back_up
 from rocketray.actors.backups.manifest import content_directory, manifest_file
 from rocketray.actors.backups.restore import restore
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.files.restorations import Restoration, restorations_of
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.files.paths import shard_directory
+from rocketray.runtime.files.restorations import Restoration, restorations_of
 from rocketray.store.retention import DiskUse
 
 COUNT = 6

@@ -11,11 +11,11 @@ import pytest
 
 from rocketray.actors.client.finding import find_node
 from rocketray.actors.cluster.ensured_node import ensure_node
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import node_file
-from rocketray.actors.files.state_files import write_json
-from rocketray.actors.runtime.machine import here
 from rocketray.errors import ConfigError, NodeElsewhereError, NodeNotRunningError, StoreVersionError
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.files.paths import node_file
+from rocketray.runtime.files.state_files import write_json
+from rocketray.runtime.machine import here
 
 BY_NAME = "use it by the name of its cluster (ROCKETRAY_CLUSTER, or --cluster)"
 

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 import pytest
 
-from rocketray.actors.calls.endpoint import Endpoint, client_of, once, waits
 from rocketray.actors.client import ray_transport
 from rocketray.actors.client.client_ray import CLIENT_RAY
 from rocketray.actors.client.ray_transport import RayTransport, begin
-from rocketray.actors.files.paths import node_file
-from rocketray.actors.ray_process.ray_runtime import GetTimeoutError, ray
-from rocketray.actors.runtime.machine import here
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.calls.endpoint import Endpoint, client_of, once, waits
+from rocketray.runtime.files.paths import node_file
+from rocketray.runtime.machine import here
+from rocketray.runtime.ray_process.ray_runtime import GetTimeoutError, ray
 
 DISK = "00000000-0000-0000-0000-000000000002"
 

@@ -13,7 +13,6 @@ from support.local_node import LocalNode
 from support.patience import patience, wait_until
 from support.serving_node import serving
 
-from rocketray.actors.calls.endpoint import client_of
 from rocketray.actors.client import staying_transport
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.staying_transport import StayingTransport
@@ -26,6 +25,7 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls.endpoint import client_of
 from rocketray.topology.hosting.apps_api import APPS, AppsApi
 from rocketray.topology.hosting.host_status import Host
 

@@ -10,8 +10,8 @@ from support.local_node import RULES, LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.clock import system_clock_ms
 
 ALL = Subscription.tags("*")
 COUNT = 20

@@ -16,11 +16,11 @@ from rocketray.actors.cluster.registered_documents import (
     state_directory,
     take_over,
 )
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.paths import filters_file
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home, settle_identity
+from rocketray.runtime.files.paths import filters_file
 
 
 class Machines:

@@ -12,7 +12,7 @@ from rocketray.actors.cluster.coordinator_silence import (
     TURN_MAX_S,
     CoordinatorSilence,
 )
-from rocketray.actors.files.home import Home
+from rocketray.runtime.files.home import Home
 
 FIRST = Home("/first", "00000000-0000-0000-0000-000000000001", "here")
 OURS = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)

@@ -13,13 +13,13 @@ from rocketray.actors.cluster.disk_service import DiskService
 from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import DiskReport
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
 from rocketray.base.transaction import HALF_TOPIC
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home
 
 FAR = "00000000-0000-0000-0000-000000000002"
 STANDBY = Home("/standby", FAR, "there", is_joined=True)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from rocketray.actors.cluster.groups_file import GroupsFile, rocketmq_files
-from rocketray.actors.files import state_files
-from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files import state_files
+from rocketray.runtime.files.file_documents import FileDocuments
 
 PAY = Subscription.tags("pay")
 NUMBERS = itertools.count(1)

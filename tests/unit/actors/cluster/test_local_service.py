@@ -22,16 +22,16 @@ from rocketray import __version__
 from rocketray.actors.admin.dead_letters import letter_boxes, letters
 from rocketray.actors.admin.letters_there import letters_there, redrive_there
 from rocketray.actors.api.node_client import NodeClient, lag_of
-from rocketray.actors.calls import local_frames
 from rocketray.actors.client import local_transport
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
 from rocketray.actors.cluster import local_service
 from rocketray.actors.cluster.local_service import LocalService
-from rocketray.actors.files.paths import local_socket
 from rocketray.actors.retries.retry_records import dead_lettered
 from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.calls import local_frames
+from rocketray.runtime.files.paths import local_socket
 from rocketray.store.retention import RetentionPolicy
 
 

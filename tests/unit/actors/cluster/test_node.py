@@ -16,12 +16,12 @@ from rocketray.actors.cluster import node as node_module
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.node_lock import lock_node
-from rocketray.actors.files.paths import node_file
-from rocketray.actors.ray_process.ray_runtime import RayActorError
-from rocketray.actors.ray_process.ray_watch import AwayNote
 from rocketray.errors import ActorError, NodeNotRunningError
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.node_lock import lock_node
+from rocketray.runtime.files.paths import node_file
+from rocketray.runtime.ray_process.ray_runtime import RayActorError
+from rocketray.runtime.ray_process.ray_watch import AwayNote
 
 
 def mode_after_lock(data: Path, mode: int = NodeOptions().data_mode) -> int:

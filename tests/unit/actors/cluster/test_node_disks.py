@@ -14,11 +14,11 @@ from rocketray.actors.cluster import node_disks
 from rocketray.actors.cluster.node_disks import NodeDisks
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DiskReport
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home
 
 DISK = "00000000-0000-0000-0000-000000000002"
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.calls.endpoint import process_actor
 from rocketray.actors.client import actor_names
 from rocketray.actors.client.ray_transport import begin
 from rocketray.actors.cluster import node_shards
@@ -17,9 +16,6 @@ from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.node_disks import NodeDisks
 from rocketray.actors.cluster.node_shards import NodeShards
 from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
 from rocketray.actors.shards.shard_api import ExpiryOrder, ShardApi, shard_of
 from rocketray.actors.shards.shard_problems import subjects_of
 from rocketray.actors.shards.shard_process import Opened
@@ -28,6 +24,10 @@ from rocketray.actors.topics.placement import Placement
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.config import SCRUB_RATE
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
+from rocketray.runtime.calls.endpoint import process_actor
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import RayError, RayTaskError
 from rocketray.store.retention import KEEP_ALL
 
 HOME = Home("/data", "1", "here")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.cluster import one_node
 from rocketray.actors.cluster.one_node import _Owner, make_room
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import GetTimeoutError
 from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.runtime.calls.endpoint import on_disk
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import GetTimeoutError
 from rocketray.topology.hosting.host_status import SINKS, actor_name
 
 HOME = Home("/new", "00000000-0000-0000-0000-000000000001", "here", cluster="c")

@@ -17,16 +17,16 @@ from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import MovedQueue
-from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.files.runtime_lock import remove_runtime
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ShardMovedError, ShardUnavailableError, StreamError
 from rocketray.message import Message
+from rocketray.runtime.files.paths import shard_directory
+from rocketray.runtime.files.runtime_lock import remove_runtime
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 SIZES = {

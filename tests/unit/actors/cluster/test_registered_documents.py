@@ -30,11 +30,8 @@ from rocketray.actors.cluster.registered_documents import (
 )
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.joined_cluster import note_joined
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.register.file_register import FileRegister
 from rocketray.actors.topics.catalog import catalog_json
 from rocketray.errors import (
     ConfigError,
@@ -43,6 +40,9 @@ from rocketray.errors import (
     SupersededError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home, settle_identity
+from rocketray.runtime.register.file_register import FileRegister
 
 NUMBERS = iter(range(1, 1_000_000))
 JOINED = "00000000-0000-0000-0000-000000000002"

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from rocketray.actors.cluster import shard_process_actor
-from rocketray.actors.files.home import Home
 from rocketray.actors.topics.process_names import SHARED_PROCESS
+from rocketray.runtime.files.home import Home
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.testing import Clock
 

@@ -12,10 +12,10 @@ from support.dict_register import DictRegister
 from rocketray.actors.cluster import standby
 from rocketray.actors.cluster.coordinator_silence import BACK_OFF_S, CALL_S, START_S, TAKE_OVER_S
 from rocketray.actors.cluster.standby import Standby
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import RayError
-from rocketray.actors.register.roll_call import answer, caller
 from rocketray.errors import ActorError, RegisterUnavailableError
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import RayError
+from rocketray.runtime.register.roll_call import answer, caller
 
 HOME = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)
 ELSEWHERE = Home("/other", "00000000-0000-0000-0000-000000000003", "else", is_joined=True)

@@ -10,8 +10,8 @@ from support.dict_register import DictRegister
 
 from rocketray.actors.cluster.cluster_state import Problems
 from rocketray.actors.cluster.standby_calls import StandbyCalls
-from rocketray.actors.files.home import Home
-from rocketray.actors.register.roll_call import RollCall
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.register.roll_call import RollCall
 
 HERE = Home("/first", "00000000-0000-0000-0000-000000000001", "here")
 THERE = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)

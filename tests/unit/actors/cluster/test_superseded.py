@@ -15,10 +15,10 @@ from rocketray.actors.cluster import one_node, registered_documents, superseded
 from rocketray.actors.cluster.coordinator_silence import START_S
 from rocketray.actors.cluster.registered_documents import RegisterOfStart
 from rocketray.actors.cluster.superseded import end_own_actors, has_ended, why_superseded
-from rocketray.actors.files.home import Home
-from rocketray.actors.ray_process.ray_runtime import RayActorError
-from rocketray.actors.register.documents import RegisterDocuments
 from rocketray.errors import ActorError
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.ray_process.ray_runtime import RayActorError
+from rocketray.runtime.register.documents import RegisterDocuments
 
 HOME = Home("/first", "00000000-0000-0000-0000-000000000001", "here", cluster="c")
 SECOND = Home("/second", "00000000-0000-0000-0000-000000000002", "else", cluster="c")

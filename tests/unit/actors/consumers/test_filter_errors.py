@@ -9,9 +9,9 @@ import pytest
 from rocketray.actors.consumers.filter_errors import FilterErrorLog
 from rocketray.actors.consumers.queue_stream import QueueStreams
 from rocketray.actors.groups.subscription_change import QueuePart
-from rocketray.actors.ipc.match_ring import MatchRing
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.ipc.match_ring import MatchRing
 from rocketray.testing import Broker
 
 SQL = Subscription.sql("amount >= 100", "rocketmq")

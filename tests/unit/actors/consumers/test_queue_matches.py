@@ -13,12 +13,12 @@ from support.patience import patience
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStreams
-from rocketray.actors.files.paths import consumer_directory
 from rocketray.actors.groups.subscription_change import QueuePart
-from rocketray.actors.ipc import control_page
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels import futex
+from rocketray.runtime.files.paths import consumer_directory
+from rocketray.runtime.ipc import control_page
 from rocketray.store.retention import RetentionPolicy
 
 ALL = Subscription.tags("*")

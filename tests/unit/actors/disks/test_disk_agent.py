@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
 from rocketray.errors import StoreError, StreamError
+from rocketray.runtime.files.paths import shard_directory
 
 DISK = "00000000-0000-0000-0000-000000000002"
 

@@ -10,9 +10,9 @@ import pytest
 
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.disks_api import DiskReport
-from rocketray.actors.files.file_documents import FileDocuments
-from rocketray.actors.files.home import Home
 from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.files.file_documents import FileDocuments
+from rocketray.runtime.files.home import Home
 
 SECOND = "00000000-0000-0000-0000-000000000002"
 

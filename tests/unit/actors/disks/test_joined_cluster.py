@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
-from rocketray.actors.files.home import Home
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.files.home import Home
 
 FIRST = Home("/srv/first", "00000000-0000-0000-0000-000000000001", "head", cluster="trade")
 

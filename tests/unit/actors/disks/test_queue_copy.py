@@ -18,12 +18,12 @@ from rocketray.actors.disks.queue_copy import (
     read_blocks,
     sums_of,
 )
-from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.message import Message
+from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rocketray.actors.disks.restored_disk import check_places, unknown_queues
-from rocketray.actors.files.home import Home
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.home import Home
 
 FAR = "00000000-0000-0000-0000-000000000002"
 HOME = Home("/far", FAR, "there", cluster="copy", is_joined=True)

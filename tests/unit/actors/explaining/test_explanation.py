@@ -16,7 +16,6 @@ from support.local_node import LocalNode
 from rocketray.actors.explaining.explanation import Cause, Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.explaining.rules import GroupFacts, explain_stored
-from rocketray.actors.files.paths import CONTROL_PAGE
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.actors.shards.shard_api import StoredFacts
@@ -25,6 +24,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict
 from rocketray.hashing import tags_code
 from rocketray.message import Message
+from rocketray.runtime.files.paths import CONTROL_PAGE
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK
 
 MATCHED = FilterVerdict(FilterReason.MATCHED, ())

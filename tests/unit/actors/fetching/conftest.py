@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.files.home import Home, settle_identity
-from rocketray.actors.files.paths import runtime_directory
-from rocketray.actors.files.private_files import make_private_directory
+from rocketray.runtime.files.home import Home, settle_identity
+from rocketray.runtime.files.paths import runtime_directory
+from rocketray.runtime.files.private_files import make_private_directory
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from rocketray.actors.fetching.flight_link import FlightLink, SentBatch
 from rocketray.actors.fetching.flight_server import FlightCalls
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.fetching.read_plan import DiskPlace, FetchService
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import fetch_service_file
 from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StreamError
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import fetch_service_file
 
 HOST = "127.0.0.1"
 SCHEMA = pa.schema([("n", pa.int64())])

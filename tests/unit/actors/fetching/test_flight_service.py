@@ -14,9 +14,9 @@ from rocketray.actors.fetching.flight_server import NO_CALLS
 from rocketray.actors.fetching.flight_service import FlightService
 from rocketray.actors.fetching.service_identity import choose_port
 from rocketray.actors.fetching.serving_turn import ServingTurn
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import fetch_service_file
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import fetch_service_file
 
 HOST = "127.0.0.1"
 NOT_HERE = "192.0.2.1"

@@ -28,13 +28,13 @@ from rocketray.actors.fetching.read_plan import (
     ReadPlan,
 )
 from rocketray.actors.fetching.reading import read_part
-from rocketray.actors.files.home import Home
-from rocketray.actors.files.paths import fetch_service_file
-from rocketray.actors.files.private_files import open_to_others
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.files.home import Home
+from rocketray.runtime.files.paths import fetch_service_file
+from rocketray.runtime.files.private_files import open_to_others
 
 KEY = ("Trade", 0)
 HOST = "127.0.0.1"

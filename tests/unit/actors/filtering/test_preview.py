@@ -12,12 +12,12 @@ from support.local_node import LocalNode
 from support.stores import GOLDEN_STORE, FakeClock, open_golden
 from support.stores import SMALL as SMALL_STORE
 
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.preview import Preview, PreviewRange, preview, sample_recent
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError, StoreError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.message_store import MessageStore
 
 COUNT = 1200

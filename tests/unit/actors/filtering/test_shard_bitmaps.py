@@ -10,18 +10,18 @@ import pytest
 from oracles.bitmaps import bitmap_of
 from support.stores import FakeClock
 
-from rocketray.actors.files.paths import filters_file
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
 from rocketray.actors.groups.group_descriptions import LiveSubscription
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreFullError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.files.paths import filters_file
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.queues.consume_queue_ext import ConsumeQueueExt
 

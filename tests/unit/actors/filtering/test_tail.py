@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.preview import PreviewRange, preview
 from rocketray.actors.filtering.seen_messages import SeenMessage
 from rocketray.actors.filtering.tail import TailStart, TopicTail
@@ -17,6 +16,7 @@ from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason
 from rocketray.message import Message
+from rocketray.runtime.files.paths import shard_directory
 
 COUNT = 600
 AMOUNTS = ["3", "12", None, "abc"]

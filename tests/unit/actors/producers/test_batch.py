@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.actors.producers.batch import Batch, SendResults
 from rocketray.errors import ShardFencedError, StoreFullError
 from rocketray.message import Message
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.store.batches.encoded_batch import packed, unpack_batch
 from rocketray.store.batches.message_columns import RecordForm
 

@@ -14,8 +14,6 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import patience, wait_until
 
-from rocketray.actors.files.paths import producer_rings_directory
-from rocketray.actors.ipc.acknowledgement import Ack
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.batch import Batch
 from rocketray.actors.producers.producer import NodeProducer, SendResult
@@ -29,6 +27,8 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.message import ForwardedMessage, Message
+from rocketray.runtime.files.paths import producer_rings_directory
+from rocketray.runtime.ipc.acknowledgement import Ack
 
 LARGE = bytes(300_000)  # of a segment of 1 MiB
 

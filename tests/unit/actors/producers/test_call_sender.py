@@ -15,7 +15,6 @@ from support.local_node import LocalNode
 from support.lossy_calls import LossyCalls
 from support.patience import patience, wait_until
 
-from rocketray.actors.ipc.acknowledgement import Ack
 from rocketray.actors.producers import batcher
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.call_sender import WAITING_BYTES
@@ -25,6 +24,7 @@ from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import ForwardedMessage, Message
+from rocketray.runtime.ipc.acknowledgement import Ack
 
 LARGE = bytes(400_000)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.topics.ack_mode import durability_of
 from rocketray.errors import ConfigError
+from rocketray.runtime.ipc.acknowledgement import Durability
 
 
 def test_another_ack_mode_is_refused() -> None:

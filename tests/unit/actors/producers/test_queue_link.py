@@ -10,13 +10,13 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import patience
 
-from rocketray.actors.files.paths import producer_rings_directory
-from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
 from rocketray.actors.producers.queue_link import collecting_s
 from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
+from rocketray.runtime.files.paths import producer_rings_directory
+from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_runtime
 
 
 def test_a_producer_collects_for_four_times_as_long_as_it_hands_over_within_bounds() -> None:

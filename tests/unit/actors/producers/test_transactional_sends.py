@@ -12,7 +12,6 @@ from support.local_node import LocalNode
 from support.patience import wait_until
 from support.transactions import begin
 
-from rocketray.actors.files.paths import config_directory
 from rocketray.actors.producers import transactional_sends
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.transactional_sends import CheckAnswer
@@ -27,6 +26,7 @@ from rocketray.errors import (
     TransactionDecidedError,
 )
 from rocketray.message import StoredMessage
+from rocketray.runtime.files.paths import config_directory
 from rocketray.store.age_clock import AgeClock
 from rocketray.testing import Broker
 

@@ -13,7 +13,6 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStreams
-from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
 from rocketray.actors.remote import disk_streams
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_api import FetchApi
@@ -21,6 +20,7 @@ from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_runtime
 
 FAR = "00000000-0000-0000-0000-000000000002"
 

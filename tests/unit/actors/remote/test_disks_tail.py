@@ -15,7 +15,6 @@ from support.patience import wait_until
 
 from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.files.home import Home, settle_identity
 from rocketray.actors.filtering.seen_messages import SeenMessage
 from rocketray.actors.filtering.tail import TailStart, TopicTail
 from rocketray.actors.remote import tail_calls as tail_calls_module
@@ -33,6 +32,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.files.home import Home, settle_identity
 
 _T = TypeVar("_T")
 FAR = "00000000-0000-0000-0000-000000000002"

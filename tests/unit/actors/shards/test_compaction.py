@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.stores import SMALL
 
-from rocketray.actors.ipc.acknowledgement import Durability
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
+from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy

@@ -9,12 +9,12 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.fetching.range_reader import BlockFilter
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import CorruptRecordError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader

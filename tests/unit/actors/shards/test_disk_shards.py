@@ -18,11 +18,6 @@ from support.machine import skip
 from support.patience import patience, wait_until
 from support.stores import repair
 
-from rocketray.actors.files.paths import producer_rings_directory, shard_directory
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
-from rocketray.actors.ipc.process_doorbell import SLOTS, ProcessDoorbell
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards import shard_threads
 from rocketray.actors.shards.disk_shards import DiskShards
 from rocketray.actors.shards.owned_shard import OwnedShard
@@ -32,6 +27,11 @@ from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import Placement
 from rocketray.errors import StoreError
 from rocketray.message import Message
+from rocketray.runtime.files.paths import producer_rings_directory, shard_directory
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.process_doorbell import SLOTS, ProcessDoorbell
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.files.mapped_file import MappedFile
 

@@ -11,17 +11,17 @@ from support.local_node import SEGMENT, LocalNode
 from support.patience import patience, wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.files.paths import consumer_directory, shard_directory
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.filter_stream import FilterStream
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
-from rocketray.actors.ipc.control_page import Doorbell
-from rocketray.actors.ipc.match_ring import MatchRing, StreamDescription, StreamState
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import StoreFullError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, PhysicalOffset
+from rocketray.runtime.files.paths import consumer_directory, shard_directory
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.control_page import Doorbell
+from rocketray.runtime.ipc.match_ring import MatchRing, StreamDescription, StreamState
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 from rocketray.store.retention import DiskUse, Reason, RetentionPolicy

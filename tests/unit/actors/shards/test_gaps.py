@@ -14,13 +14,13 @@ from support.local_node import LocalNode
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.backups.backup import back_up
 from rocketray.actors.backups.restore import restore
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.filtering.preview import PreviewRange, preview, sample_recent
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.actors.topics.queue_views import open_queues
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.file_system import FileSystem
 
 ALL = Subscription.tags("*")

@@ -12,17 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.files.paths import (
-    filter_doorbell_path,
-    producer_rings_directory,
-    shard_directory,
-)
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.append_status import refusal
-from rocketray.actors.ipc.control_page import Doorbell
-from rocketray.actors.ipc.ring import RING_BYTES, ProducerRing, ShardRing
-from rocketray.actors.runtime.clock import steady_clock_ms
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -30,6 +19,17 @@ from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.base.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import Message
+from rocketray.runtime.clock import steady_clock_ms
+from rocketray.runtime.files.paths import (
+    filter_doorbell_path,
+    producer_rings_directory,
+    shard_directory,
+)
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.append_status import refusal
+from rocketray.runtime.ipc.control_page import Doorbell
+from rocketray.runtime.ipc.ring import RING_BYTES, ProducerRing, ShardRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.files.file_system import FileSystem
 

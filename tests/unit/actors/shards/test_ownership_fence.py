@@ -12,10 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketray.actors.groups.ownership_epochs import EPOCH_MAX, NOTED_MAX, OwnershipEpochs
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.append_status import refusal, status_of
-from rocketray.actors.ipc.ring import ProducerRing, ShardRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.shards.shard_writer import ShardWriter
@@ -23,6 +19,10 @@ from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY, epoch_of
 from rocketray.base.config import StoreConfig
 from rocketray.errors import InvalidMessageError, OwnerFencedError, ShardUnavailableError
 from rocketray.message import SHARDING_KEY, Message
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.append_status import refusal, status_of
+from rocketray.runtime.ipc.ring import ProducerRing, ShardRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import (
     Owned,
     Packed,

@@ -12,7 +12,6 @@ from support.ladder import stored_in
 from support.local_node import LocalNode
 from support.patience import patience
 
-from rocketray.actors.ipc.acknowledgement import Ack, Durability
 from rocketray.actors.producers.batcher import Handling
 from rocketray.actors.producers.message_sends import MessageSends
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
@@ -22,6 +21,7 @@ from rocketray.actors.shards.shard_api import ShardApi
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message
+from rocketray.runtime.ipc.acknowledgement import Ack, Durability
 
 TOPIC = "%DLQ%group"
 

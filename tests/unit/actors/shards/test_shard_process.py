@@ -18,10 +18,6 @@ from support.patience import patience
 from support.source_tree import ROOT
 
 from rocketray.actors.cluster.system_services import step_each
-from rocketray.actors.files.paths import producer_rings_directory, shard_directory
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import ExpiryOrder
@@ -34,6 +30,10 @@ from rocketray.base.transaction import HALF_TOPIC, OP_TOPIC
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
+from rocketray.runtime.files.paths import producer_rings_directory, shard_directory
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy

@@ -13,8 +13,6 @@ import pytest
 from support.patience import patience
 from support.stores import FakeClock, repair
 
-from rocketray.actors.files.paths import shard_directory
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.shards import shard_threads
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import ScrubState
@@ -24,6 +22,8 @@ from rocketray.actors.shards.shard_scrub import DiskScrub, ShardScrub
 from rocketray.actors.shards.shard_threads import ShardThreads
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.message import Message
+from rocketray.runtime.files.paths import shard_directory
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.recovery.problem import Problem
 from rocketray.store.recovery.scrub import PASS_INTERVAL_MS

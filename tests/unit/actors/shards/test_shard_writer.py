@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.files.paths import CONTROL_PAGE
-from rocketray.actors.ipc.acknowledgement import Ack, AppendStatus, Durability
-from rocketray.actors.ipc.ring import ProducerRing, ShardRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.repeated_batches import BatchIdentity
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError, ShardFencedError, StoreLockedError
 from rocketray.message import Message
+from rocketray.runtime.files.paths import CONTROL_PAGE
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.ring import ProducerRing, ShardRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import (
     RecordOptions,
     encode_messages,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 from rocketray.message import Message
+from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages, pack_batch
 
 CONFIG = StoreConfig(

@@ -12,13 +12,13 @@ from typing import cast
 import pytest
 from support.patience import patience
 
-from rocketray.actors.ipc.acknowledgement import Durability
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.shards.unflushed import Unflushed
 from rocketray.base.config import StoreConfig
 from rocketray.message import Message
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.files.mapped_file import MappedFile
 from rocketray.store.store_reads import StoreReads

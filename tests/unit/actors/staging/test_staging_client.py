@@ -12,8 +12,6 @@ from support.staging_server import SteppedStaging, served
 from support.watched_proxy import unused_proxy
 
 from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.files.half_file import BatchName, Half
-from rocketray.actors.files.paths import staged_directory
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.sent_staging import HalfUpload
 from rocketray.actors.staging.staging_api import StagedBatch
@@ -26,6 +24,8 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
+from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.paths import staged_directory
 from rocketray.testing import Broker
 
 NAME = BatchName("job", 0)

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from support.staging import bodies_of, decide, rows_of, settle, stage, step
 
-from rocketray.actors.files.half_file import BatchName, Half
-from rocketray.actors.files.paths import staged_directory, writers_directory
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.errors import (
     CorruptRecordError,
@@ -18,6 +16,8 @@ from rocketray.errors import (
     ShardUnavailableError,
     StoreError,
 )
+from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.paths import staged_directory, writers_directory
 from rocketray.testing import Broker, Clock
 
 FIRST, SECOND = BatchName("job", 0), BatchName("job", 1)

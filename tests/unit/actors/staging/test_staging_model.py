@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.amounts import examples
 
-from rocketray.actors.files.half_file import (
+from rocketray.actors.retries.deliveries import Place
+from rocketray.actors.staging.staging_api import StagedBatch
+from rocketray.actors.staging.staging_engine import StagingEngine, StagingLimits
+from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
+from rocketray.errors import ShardUnavailableError, StoreError
+from rocketray.runtime.files.half_file import (
     BatchName,
     Half,
     HalfFile,
@@ -22,11 +27,6 @@ from rocketray.actors.files.half_file import (
     new_half,
     read_frame,
 )
-from rocketray.actors.retries.deliveries import Place
-from rocketray.actors.staging.staging_api import StagedBatch
-from rocketray.actors.staging.staging_engine import StagingEngine, StagingLimits
-from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
-from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.store.age_clock import AgeClock
 from rocketray.testing import Clock
 

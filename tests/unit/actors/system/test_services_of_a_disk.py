@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.calls.endpoint import on_disk
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.system_log import SystemLog
@@ -18,6 +17,7 @@ from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC
 from rocketray.message import ForwardedMessage, Message
+from rocketray.runtime.calls.endpoint import on_disk
 
 FAR = "00000000-0000-0000-0000-000000000002"
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.calls.endpoint import on_disk
-from rocketray.actors.files.paths import config_directory
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig, shard_of_host
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.process_names import (
@@ -20,6 +18,8 @@ from rocketray.actors.topics.process_names import (
     process_of_topic,
 )
 from rocketray.errors import ConfigError, InvalidNameError, StoreError, TopicNotFoundError
+from rocketray.runtime.calls.endpoint import on_disk
+from rocketray.runtime.files.paths import config_directory
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 FAR = "7c0f5c9e-0000-4000-8000-000000000002"

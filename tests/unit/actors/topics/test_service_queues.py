@@ -6,8 +6,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from rocketray.actors.calls.endpoint import on_disk
-from rocketray.actors.files.file_documents import FileDocuments
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.topics.placement import DiskSpace, Placement, spread_over
 from rocketray.actors.topics.process_names import SHARED_PROCESS
@@ -15,6 +13,8 @@ from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.names import QUEUE_COUNT_MAX
 from rocketray.base.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
+from rocketray.runtime.calls.endpoint import on_disk
+from rocketray.runtime.files.file_documents import FileDocuments
 
 FAR, FURTHER = (f"00000000-0000-0000-0000-00000000000{n}" for n in (2, 3))
 LEVELS = 18

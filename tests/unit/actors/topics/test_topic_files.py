@@ -12,18 +12,18 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.files.paths import (
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.actors.topics.topic_files import remove_files
+from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.files.paths import (
     config_directory,
     process_doorbell_path,
     producer_rings_directory,
     shard_directory,
 )
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.ipc.ring import ProducerRing
-from rocketray.actors.runtime.processes import owned_name
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.topic_files import remove_files
-from rocketray.errors import ConfigError, StoreError
+from rocketray.runtime.ipc.ring import ProducerRing
+from rocketray.runtime.processes import owned_name
 
 CALLS = ("replace", "fsync", "unlink", "rmdir")
 

@@ -14,7 +14,6 @@ import pytest
 from support.machine import require
 from support.patience import patience
 
-from rocketray.actors.process_logs.log_index import LogEntry, note_log
 from rocketray.cli.arguments.completions import (
     complete_apps,
     complete_groups,
@@ -22,6 +21,7 @@ from rocketray.cli.arguments.completions import (
     complete_topics,
     completed_words,
 )
+from rocketray.runtime.process_logs.log_index import LogEntry, note_log
 
 BASH = """
 set -e

@@ -13,11 +13,11 @@ from typing import Any, Self
 import pytest
 from support.command_server import run_here
 
-from rocketray.actors.files.home import Home, identity_of
-from rocketray.actors.process_logs.log_index import LogEntry, note_log
 from rocketray.cli.doctor import doctor, health_facts
 from rocketray.cli.nodes import logs
 from rocketray.errors import NodeNotRunningError
+from rocketray.runtime.files.home import Home, identity_of
+from rocketray.runtime.process_logs.log_index import LogEntry, note_log
 
 HERE = socket.gethostname()
 FAR = Home("/srv/rocketray", "0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11", "machine-b")

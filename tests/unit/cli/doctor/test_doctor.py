@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.command_server import run_here
 
-from rocketray.actors.files.paths import node_file, runtime_directory
 from rocketray.cli.doctor import health_facts
 from rocketray.cli.doctor.health_checks import Finding
+from rocketray.runtime.files.paths import node_file, runtime_directory
 
 CHECKS = {
     *(

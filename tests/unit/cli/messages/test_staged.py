@@ -9,8 +9,8 @@ import pytest
 from support.command_server import run_here
 from support.staging import decide, rows_of, settle, stage, step
 
-from rocketray.actors.files.half_file import BatchName
 from rocketray.cli.messages import staged
+from rocketray.runtime.files.half_file import BatchName
 from rocketray.testing import Broker
 
 

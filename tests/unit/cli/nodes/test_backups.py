@@ -10,7 +10,7 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 
 from rocketray.actors.backups.manifest import manifest_file
-from rocketray.actors.files.home import identity_of
+from rocketray.runtime.files.home import identity_of
 
 
 @pytest.fixture

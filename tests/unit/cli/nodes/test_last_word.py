@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.patience import patience
 
-from rocketray.actors.process_logs.log_line import LogLine
+from rocketray.runtime.process_logs.log_line import LogLine
 
 _PROGRAM = """
 import os, signal, sys

@@ -11,8 +11,8 @@ import pytest
 from support.command_server import run_here
 from support.patience import wait_until
 
-from rocketray.actors.process_logs.log_index import LogEntry, note_log
 from rocketray.cli.nodes import logs as command
+from rocketray.runtime.process_logs.log_index import LogEntry, note_log
 
 HEAD = "2025-11-27 10:00:0"
 ENDED = 2**31 - 1

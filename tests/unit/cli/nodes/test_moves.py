@@ -10,10 +10,10 @@ import pytest
 
 from rocketray.actors.disks.copy_rounds import RoundProgress
 from rocketray.actors.disks.disks_api import MovedQueue
-from rocketray.actors.files.home import Home
 from rocketray.actors.topics.placement import QueueMove
 from rocketray.cli.nodes import moves
 from rocketray.cli.terminal import progress
+from rocketray.runtime.files.home import Home
 
 FAR = "00000000-0000-0000-0000-000000000002"
 HOMES = {

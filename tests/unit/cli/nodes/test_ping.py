@@ -11,8 +11,8 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.serving_node import serving
 
-from rocketray.actors.files.paths import node_file
-from rocketray.actors.runtime.machine import here
+from rocketray.runtime.files.paths import node_file
+from rocketray.runtime.machine import here
 
 ENDED = 2**31 - 1
 

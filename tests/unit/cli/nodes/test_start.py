@@ -11,9 +11,9 @@ import pytest
 from support.command_server import run_here
 from support.patience import patience
 
-from rocketray.actors.files.home import settle_identity
-from rocketray.actors.files.paths import identity_file
 from rocketray.cli.nodes.node_metrics import LOOPBACK, NodeMetrics
+from rocketray.runtime.files.home import settle_identity
+from rocketray.runtime.files.paths import identity_file
 
 
 def test_a_disk_is_named_by_its_directory_which_is_made_private(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.stores import GOLDEN_STORE, SMALL, FakeClock, message
 
-from rocketray.actors.runtime.signal_handlers import StopSignals
 from rocketray.base import names
 from rocketray.cli.store import store_import
+from rocketray.runtime.signal_handlers import StopSignals
 from rocketray.store.message_store import MessageStore
 
 

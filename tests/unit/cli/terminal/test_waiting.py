@@ -15,10 +15,10 @@ import pytest
 from support.patience import patience, wait_until
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.runtime.machine import here
 from rocketray.cli.arguments import node
 from rocketray.cli.terminal import waiting
 from rocketray.errors import NodeNotRunningError
+from rocketray.runtime.machine import here
 
 
 def test_a_long_wait_is_told_again_and_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.forking import begin_in_fork
 
-from rocketray.actors.files.node_lock import lock_node, node_holder
+from rocketray.runtime.files.node_lock import lock_node, node_holder
 from rocketray.store.files.file_system import FileLock
 from rocketray.store.files.lock import StoreLock, is_open
 from rocketray.store.files.process_locks import held_here

@@ -13,7 +13,7 @@ from support.apps import put, running
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.process_logs.log_line import MessagePlace, parse_lines
+from rocketray.runtime.process_logs.log_line import MessagePlace, parse_lines
 from rocketray.topology.app.app import App
 from rocketray.topology.app.app_log import AppLog, place_in_hand
 

@@ -13,8 +13,8 @@ from support.ladder import Ladder
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.files.paths import shard_directory
 from rocketray.message import Message
+from rocketray.runtime.files.paths import shard_directory
 
 BODIES = [b"body %d" % number for number in range(12)]
 BAD = (0, 4, 5, 11)

@@ -7,7 +7,7 @@ import pytest
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.batches import list_batch
 
-from rocketray.actors.process_logs.log_line import MessagePlace
+from rocketray.runtime.process_logs.log_line import MessagePlace
 from rocketray.topology.delivery.delivery import Delivery, split
 from rocketray.topology.delivery.inbox import LEASE_LOOK_S, Hand, Inbox, TraceLimit
 from rocketray.topology.values.failure_rules import FailureRules

@@ -11,8 +11,8 @@ import pytest
 from support.apps import put
 from support.local_node import LocalNode
 
-from rocketray.actors.files.home import identity_of
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.home import identity_of
 from rocketray.topology.hosting import code_archive
 from rocketray.topology.hosting.code_archive import CodeArchive, pack_code
 

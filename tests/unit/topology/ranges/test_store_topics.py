@@ -11,9 +11,9 @@ from support.stores import GOLDEN_STORE, open_golden
 
 from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
 from rocketray.actors.fetching.reading import read_part
-from rocketray.actors.files.paths import shard_directory
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.topology.ranges.offset_rules import LATEST
 from rocketray.topology.ranges.time_rules import TimeRule
 from rocketray.topology.ranges.topic_choice import TopicChoice, matching, named

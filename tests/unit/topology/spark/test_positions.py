@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from rocketray.actors.fetching.read_plan import Bounds
-from rocketray.actors.files.restorations import Restoration
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.runtime.files.restorations import Restoration
 from rocketray.topology.ranges.topic_choice import matching, named
 from rocketray.topology.spark.positions import Admission, Position, from_json, to_json
 

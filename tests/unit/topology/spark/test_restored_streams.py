@@ -12,9 +12,9 @@ from support.local_node import LocalNode
 
 from rocketray.actors.backups.backup import back_up
 from rocketray.actors.backups.restore import restore
-from rocketray.actors.files.home import identity_of
-from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import StoreError
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.files.home import identity_of
 
 BACKED_UP, READ = 6, 9
 

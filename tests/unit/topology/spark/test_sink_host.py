@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rocketray as rr
-from rocketray.actors.files.home import settle_identity
 from rocketray.base.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError
+from rocketray.runtime.files.home import settle_identity
 from rocketray.topology.app.app import App
 from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.spark.sink import SinkHost

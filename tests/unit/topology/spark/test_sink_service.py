@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.patience import patience
 
-from rocketray.actors.files.home import settle_identity
 from rocketray.base.cluster import Cluster
 from rocketray.errors import ConfigError, StreamError
+from rocketray.runtime.files.home import settle_identity
 from rocketray.topology.app.app import App
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 from rocketray.topology.spark import sink_service

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.files.half_file import BatchName, Half, new_half
+from rocketray.runtime.files.half_file import BatchName, Half, new_half
 from rocketray.topology.spark import topic_writer
 from rocketray.topology.spark.topic_writer import StagedTask, TopicBatchWriter, _Rows
 

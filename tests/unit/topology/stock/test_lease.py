@@ -14,8 +14,8 @@ from support.stock_apps import stock_app
 
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.groups.lease import LEASE_MS
-from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.errors import ShardUnavailableError
+from rocketray.runtime.clock import steady_clock_ms
 from rocketray.topology.stock.stock_consumer import LeasedGeneration
 
 

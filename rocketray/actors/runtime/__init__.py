@@ -1,1 +1,0 @@
-"""Processes of this machine: identity and liveness, clocks, signal handlers, periodic tasks."""

@@ -1,0 +1,1 @@
+"""What a node's processes run on: clocks, calls, files, shared memory, their Ray, the register."""
