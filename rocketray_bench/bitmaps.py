@@ -22,11 +22,11 @@ from pathlib import Path
 
 from rocketray.actors.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name

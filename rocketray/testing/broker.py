@@ -21,7 +21,6 @@ from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.explaining.suggestions import like
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
@@ -29,6 +28,7 @@ from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.member_options import MemberOptions
 from rocketray.message import StoredMessage
 from rocketray.runtime.one_process import OfOneProcess
 

@@ -20,7 +20,6 @@ from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
 from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
@@ -32,6 +31,7 @@ from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import SHARED_PROCESS, is_shared
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
+from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import Around, InProcess, ServedObjects
 from rocketray.runtime.files.runtime_lock import remove_runtime

@@ -16,8 +16,8 @@ from faust.exceptions import SameNode
 from faust.web.exceptions import ServiceUnavailable
 from yarl import URL
 
-from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.groups.member_options import new_client_id
+from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.groups.member_options import new_client_id
 from rocketray.hashing import java_hash_code
 from rocketray.message import EMPTY_SHARDING_KEY
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from rocketray.actors.admin.seeking import OffsetMove
     from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.groups.group_descriptions import GroupDescription
-    from rocketray.actors.groups.subscription_changes import PlanProgress
+    from rocketray.groups.filter_plans import PlanProgress
+    from rocketray.groups.group_descriptions import GroupDescription
 
 __all__ = ["group_record", "move_record", "plan_record", "progress_record", "progress_rows"]
 

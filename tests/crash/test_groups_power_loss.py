@@ -18,8 +18,8 @@ from support.sim_disk import Bound, Outcome, SimDisk
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat
 
 BOUND = Bound(all_up_to=24, random_count=4)
 DEAD = 2**31  # no process can have this id

@@ -16,10 +16,10 @@ from rocketray.actors.client.ray_transport import WAITING_GROUP
 from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import COORDINATOR_THREADS
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import producer_rings_directory, shard_directory
 from rocketray.runtime.ray_process.ray_runtime import namespace_of

@@ -24,12 +24,12 @@ from support.interop import (
 )
 from support.rocketmq_client import RocketMQClient
 
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
 from rocketray.filters.consumer_filter_data import decode_filters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.paths import filters_file
 from rocketray.runtime.ipc.acknowledgement import Durability

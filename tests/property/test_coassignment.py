@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.machines import run_histories
 
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import AppInstance, Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 ALL = Subscription.tags("*")
 INSTANCES = st.integers(0, 3)

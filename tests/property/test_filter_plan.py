@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.machines import run_histories
 
-from rocketray.actors.groups.group_administration import GroupAdministration
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.groups.subscription_change import FilterPlan, PlanFollower
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import FilterPlan, PlanFollower
+from rocketray.groups.group_administration import GroupAdministration
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 OLD, NEW = Subscription.sql("n % 2 = 0"), Subscription.sql("n % 3 = 0")
 QUEUES = 2

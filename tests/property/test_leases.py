@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.machines import run_histories
 
 from rocketray.actors.consumers.member_session import MemberSession
-from rocketray.actors.groups.assignment import Strategy
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.assignment import Strategy
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 ALL = Subscription.tags("*")
 QUEUES = 4

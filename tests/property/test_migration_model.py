@@ -19,8 +19,8 @@ from support.group_machine import QUEUES, Group
 from support.group_model import FILTERS, Filter, Reader
 from support.machines import run
 
-from rocketray.actors.groups.subscription_change import FilterPlan
 from rocketray.errors import StreamError
+from rocketray.groups.filter_plan import FilterPlan
 
 HISTORIES = 10
 READERS_MAX = 3

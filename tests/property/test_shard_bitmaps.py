@@ -20,7 +20,6 @@ from support.stores import FakeClock, kill
 
 from rocketray.actors.filtering.filter_stream import scan_block
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 from rocketray.errors import ConfigError, FilterSyntaxError
@@ -30,6 +29,7 @@ from rocketray.filters.expression_filter import ExpressionFilter
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.dialect import DIALECTS, Dialect, current_rules
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import Message
 from rocketray.runtime.files.paths import filters_file
 from rocketray.runtime.ipc.acknowledgement import Durability

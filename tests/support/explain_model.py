@@ -17,7 +17,6 @@ from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.retries.retry_records import (
     RETRY_QUEUES,
@@ -28,6 +27,7 @@ from rocketray.actors.retries.retry_records import (
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import TransactionDecidedError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import StoredMessage
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.testing import Broker, Clock

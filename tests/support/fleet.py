@@ -28,12 +28,12 @@ from rocketray.actors.api.system_api import services_of
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.explaining.cause import Cause
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.actors.topics.log_reader import LogReader
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.names import QueuesPerProcess
 from rocketray.errors import ShardUnavailableError
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_json

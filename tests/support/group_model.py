@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.testing import Member
 from rocketray.topology.delivery.delivery import Delivery, split
 from rocketray.topology.delivery.offset_ledger import OffsetLedger

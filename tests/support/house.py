@@ -39,9 +39,10 @@ HOUSE: tuple[dict[str, Rooms], ...] = (
         ),
     },
     {
+        "groups": (("journal",), ("",)),
+    },
+    {
         "actors": (
-            ("journal",),
-            ("groups",),
             ("topics",),
             ("retries",),
             ("filtering", "named_filters"),

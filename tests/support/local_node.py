@@ -18,7 +18,6 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.fetched_streams import FetchedStreams
@@ -29,6 +28,7 @@ from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.member_options import MemberOptions
 from rocketray.runtime.calls.endpoint import run_in_thread
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.formats.compression import CompressionKind

@@ -23,7 +23,7 @@ from support.patience import patience, wait_until
 from support.process_tree import descendants
 from support.set_clock import CLOCK, set_clock
 
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME
 
 __all__ = ["DISKS", "KILLS", "PAUSES", "Nemesis", "NodeProcess"]

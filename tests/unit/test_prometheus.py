@@ -16,11 +16,11 @@ from support.machine import needs
 from support.source_tree import ROOT
 
 from rocketray.actors.api.system_api import TransactionOverview
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.metrics.metric_families import families_of
 from rocketray.actors.metrics.node_readings import NodeReadings
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import GroupDescription
 
 RULES = DEPLOY / "prometheus/rocketray.rules.yml"
 DASHBOARD = DEPLOY / "prometheus/grafana-dashboard.json"

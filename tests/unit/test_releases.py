@@ -30,7 +30,6 @@ from rocketray.actors.delays import delay_service
 from rocketray.actors.disks.disk_register import saved_disks
 from rocketray.actors.disks.joined_cluster import read_joined
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.actors.named_filters.filter_book import parse_book
 from rocketray.actors.staging.writer_ledger import WriterLedger
 from rocketray.actors.topics.catalog import TopicCatalog
@@ -38,6 +37,7 @@ from rocketray.actors.transactions.transaction_state import TransactionProgress
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.consumer_filter_data import read_filters
+from rocketray.groups.journal.group_journal import GroupJournals
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import settle_identity
 from rocketray.runtime.files.node_description import read_description, write_description

@@ -1,14 +1,14 @@
-"""Change of a running group's subscription, in the steps of subscription_change.py."""
+"""Change of a running group's subscription, in the steps of filter_plan.py."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from rocketray.actors.groups.groups_api import GroupsApi
-from rocketray.actors.groups.subscription_changes import PlanProgress
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plans import PlanProgress
+from rocketray.groups.groups_api import GroupsApi
 
 __all__ = ["migrate"]
 

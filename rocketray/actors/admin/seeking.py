@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.groups.groups_api import GroupsApi
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
+from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.groups.groups_api import GroupsApi
 
 __all__ = ["OffsetMove", "Target", "carry_out", "plan_moves"]
 

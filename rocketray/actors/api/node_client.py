@@ -15,8 +15,6 @@ from rocketray.actors.disks.disks_api import DISKS, DisksApi
 from rocketray.actors.fetching.range_api import PlaceApi, RangeApi, place_of, ranges_of
 from rocketray.actors.filtering.filter_api import FilterApi, filters_of
 from rocketray.actors.filtering.filtered_lag import FilteredLag
-from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NAMED_FILTERS, NamedFiltersApi
 from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
 from rocketray.actors.shards.shard_api import (
@@ -35,6 +33,8 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
+from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.groups.groups_api import GROUPS, SESSIONS, GroupsApi, SessionsApi
 from rocketray.runtime.calls.endpoint import CallTransport, client_of
 from rocketray.runtime.clock import system_clock_ms
 

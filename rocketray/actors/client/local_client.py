@@ -20,9 +20,9 @@ from .staying_transport import StayingTransport
 
 if TYPE_CHECKING:
     from rocketray.actors.consumers.member import GroupConsumer
-    from rocketray.actors.groups.member_options import MemberOptions
     from rocketray.actors.producers.producer import NodeProducer
     from rocketray.actors.producers.producer_options import ProducerOptions
+    from rocketray.groups.member_options import MemberOptions
 
 __all__ = ["LocalClient"]
 

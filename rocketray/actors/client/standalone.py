@@ -9,13 +9,13 @@ from typing import Unpack
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_advice import doubts
-from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.member_options import MemberOptions
 
 from .connection import Connection
 

@@ -34,12 +34,6 @@ from typing import Unpack
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.sql_filters import SqlFilters
-from rocketray.actors.groups.group_administration import GroupAdministration
-from rocketray.actors.groups.group_offsets import LONG_MAX
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.journal.group_journal import GroupJournals
-from rocketray.actors.journal.journal_file import JournalFiles
 from rocketray.actors.named_filters.named_filters import NamedFilters
 from rocketray.actors.shards.shard_api import ExpiryOrder
 from rocketray.actors.topics.catalog import TopicConfig
@@ -53,6 +47,12 @@ from rocketray.errors import (
     ShardUnavailableError,
     StoreError,
 )
+from rocketray.groups.group_administration import GroupAdministration
+from rocketray.groups.group_offsets import LONG_MAX
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.groups.journal.group_journal import GroupJournals
+from rocketray.groups.journal.journal_file import JournalFiles
 from rocketray.runtime.files.file_documents import Documents, FileDocuments
 from rocketray.runtime.files.paths import control_path, filters_file, journal_directory
 from rocketray.runtime.files.state_files import disk_error, repaired_files

@@ -24,13 +24,13 @@ from rocketray.actors.client.actor_names import RETRY_AFTER_MS, actor_or_none
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.disks.disk_agent import DiskAgent
 from rocketray.actors.disks.disks_api import DisksApi
-from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
 from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.actors.topics.placement import Placement
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.base.config import StoreConfig
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError, SupersededError
+from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.runtime.calls.endpoint import (
     GATEWAY_NAME,
     SPARE_GATEWAY_NAME,

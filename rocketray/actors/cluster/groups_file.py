@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.base.file_form import FileForm
 from rocketray.errors import StoreError
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.journal.group_journal import GroupJournals
 from rocketray.runtime.files.file_documents import Documents
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_state

@@ -31,13 +31,13 @@ from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.fetching.range_api import PlaceApi
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
 from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.runtime.calls.endpoint import (
     CallTransport,
     Endpoint,

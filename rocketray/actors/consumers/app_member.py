@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from rocketray.actors.groups.groups_api import SessionsApi
-from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
-from rocketray.actors.groups.member_options import StartFrom
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.filters.subscription import EVERYTHING
+from rocketray.groups.groups_api import SessionsApi
+from rocketray.groups.heartbeat import AppInstance, Heartbeat
+from rocketray.groups.member_options import StartFrom
 from rocketray.runtime.clock import steady_clock_ms
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.runtime.outage_log import OutageLog

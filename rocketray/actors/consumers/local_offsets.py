@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.base.file_form import FileForm
 from rocketray.errors import ConfigError
+from rocketray.groups.member_options import MemberOptions
 from rocketray.runtime.files.paths import broadcast_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.files.file_system import SYSTEM_FILES

@@ -24,19 +24,19 @@ from dataclasses import replace
 from typing import Self, Unpack
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.groups.failing import FailingMessage
-from rocketray.actors.groups.group_offsets import check_member_topic
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.member_options import (
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.filters.counters import FilterCounters
+from rocketray.filters.subscription import Subscription
+from rocketray.groups.failing import FailingMessage
+from rocketray.groups.group_offsets import check_member_topic
+from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.groups.member_options import (
     MemberOptions,
     check_member,
     check_poll,
     new_client_id,
 )
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
-from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.filters.counters import FilterCounters
-from rocketray.filters.subscription import Subscription
 from rocketray.runtime.clock import steady_clock_ms
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.runtime.outage_log import OutageLog

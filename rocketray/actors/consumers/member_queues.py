@@ -9,7 +9,7 @@ Invariants
      by the next call. No taken match is skipped; it is tried again.
   3. A queue that was moved to another disk is read on there, from where it was taken; what was
      taken before stays readable. So is one of a node that was started again.
-  4. A queue is read no further than its part (subscription_change.py) allows, from before the
+  4. A queue is read no further than its part (filter_plan.py) allows, from before the
      switch offset is proposed.
 """
 
@@ -21,11 +21,11 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
-from rocketray.actors.groups.member_options import StartFrom
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
+from rocketray.groups.member_options import StartFrom
 from rocketray.runtime.outage_log import OutageLog
 
 from .member_session import MemberSession

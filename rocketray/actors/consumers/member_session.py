@@ -28,9 +28,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.lease import Lease
-from rocketray.actors.groups.subscription_change import PlanFollower
+from rocketray.groups.filter_plan import PlanFollower
+from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.groups.lease import Lease
 
 __all__ = ["MemberSession"]
 

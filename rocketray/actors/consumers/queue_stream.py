@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.runtime.files.paths import consumer_directory, shard_directory
 from rocketray.runtime.ipc.control_page import Doorbell, control_of
 from rocketray.runtime.ipc.match_ring import StreamDescription

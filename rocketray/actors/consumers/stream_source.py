@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.filters.counters import FilterCounters
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.store.reading.record_spans import EntryColumns, RecordReader
 
 __all__ = ["MemberBell", "MemberStream", "QueueBounds", "StreamSource", "TakenMatches"]

@@ -24,8 +24,6 @@ from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.filtering.block_verdicts import REASONS, BlockVerdicts
 from rocketray.actors.filtering.filter_stream import SCAN_MAX
 from rocketray.actors.filtering.preview import PreviewRange, spans_within
-from rocketray.actors.journal.group_journal import JournalEntry
-from rocketray.actors.journal.passages import Happening
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.queue_views import QueueView, open_queues
 from rocketray.base.names import is_system_topic
@@ -33,6 +31,8 @@ from rocketray.errors import ConfigError, OffsetOutOfRangeError
 from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason, FilterVerdict
+from rocketray.groups.journal.group_journal import JournalEntry
+from rocketray.groups.journal.passages import Happening
 from rocketray.hashing import tags_code
 from rocketray.message import StoredMessage
 from rocketray.store.reading.reader import EntryColumns

@@ -11,8 +11,6 @@ from dataclasses import replace
 from functools import cache
 
 from rocketray.actors.api.node_client import NodeClient, of_disks_there
-from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
-from rocketray.actors.journal.passages import history_of
 from rocketray.actors.retries.retry_records import origin_of, retry_topic
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.actors.topics.catalog import shard_of_host
@@ -23,6 +21,8 @@ from rocketray.errors import ConfigError, PredicateError
 from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterVerdict
+from rocketray.groups.journal.group_journal import EntryKind, JournalEntry
+from rocketray.groups.journal.passages import history_of
 from rocketray.message import StoredMessage
 from rocketray.store.formats.message_id import decode_offset_id
 

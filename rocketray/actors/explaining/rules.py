@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rocketray.actors.groups.failing import FailingMessage
-from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict
+from rocketray.groups.failing import FailingMessage
+from rocketray.groups.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.message import StoredMessage
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 

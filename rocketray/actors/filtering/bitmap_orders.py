@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import LiveSubscription
 
 from .sql_filters import is_registered
 

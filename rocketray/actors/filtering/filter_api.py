@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.runtime.calls.endpoint import FILTER_NAME, Endpoint, on_disk
 
 from .filtered_lag import FilteredLag

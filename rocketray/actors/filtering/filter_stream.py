@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.runtime.ipc.control_page import Doorbell, control_of
 from rocketray.runtime.ipc.match_ring import MatchRing, StreamState

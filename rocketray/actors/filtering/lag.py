@@ -20,10 +20,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from rocketray.actors.groups.group_descriptions import GroupDescription, LiveSubscription
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreError, StreamError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import GroupDescription, LiveSubscription
 from rocketray.kernels.spans import Field
 from rocketray.runtime.files.paths import control_path, shard_directory
 from rocketray.runtime.ipc.control_page import ControlPage

@@ -21,9 +21,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.runtime.files.paths import filters_file
 from rocketray.runtime.files.state_files import remove_half_written
 from rocketray.runtime.ipc.control_page import ControlPage

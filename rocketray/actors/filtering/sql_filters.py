@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import LiveSubscription
 
 __all__ = ["SqlFilters", "is_registered"]
 

@@ -15,11 +15,11 @@ from rocketray.actors.api.node_client import NodeClient, lags_of, of_disks_there
 from rocketray.actors.api.node_messages import queues_there
 from rocketray.actors.api.system_api import TransactionOverview
 from rocketray.actors.filtering.filtered_lag import FilteredLag
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.shards.shard_api import ShardStatistics
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.delay import WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.groups.group_descriptions import GroupDescription
 
 __all__ = ["NodeReadings", "read_node"]
 

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
-from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
 from rocketray.runtime.files.file_documents import Documents
 
 from .filter_book import FilterBook, NamedFilter, TopicFilters, book_json, parse_book

@@ -18,8 +18,8 @@ from rocketray.actors.consumers.stream_source import (
     QueueBounds,
     StreamSource,
 )
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.runtime.files.runtime_lock import RuntimeMark
 from rocketray.runtime.ipc.control_page import Doorbell
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from rocketray.actors.consumers.stream_source import QueueBounds
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.groups.filter_plan import QueuePart
 
 __all__ = ["POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch"]
 

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.fetching.flight_link import SentBatch
-from rocketray.actors.groups.member_options import FetchCompression
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.base.names import check_group, check_topic
 from rocketray.errors import ConfigError, InvalidMessageError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import QueuePart
+from rocketray.groups.member_options import FetchCompression
 from rocketray.runtime.calls.sent_errors import error_from_json, error_to_json
 
 from .fetch_api import POLL_MAX_S, Fetch, FetchedQueue, QueueFetch

@@ -26,9 +26,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from rocketray.actors.consumers.stream_source import MemberBell, QueueBounds, TakenMatches
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.runtime.outage_log import OutageLog
 from rocketray.store.reading.packed_records import PackedRecords, Unpacked, unpack_records
 from rocketray.store.reading.record_spans import EntryColumns

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.fetching.flight_link import ResultT, SentBatch
-from rocketray.actors.groups.member_options import FetchCompression
+from rocketray.groups.member_options import FetchCompression
 
 from .fetch_api import Fetch, FetchedQueue
 from .fetch_calls import ATTACH, BOUNDS, FETCH, LEAVE, WAKE

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.verdict_values import BitmapFacts
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import CALL_TIMEOUT_S, Endpoint, once, process_actor
 from rocketray.runtime.clock import steady_clock_ms

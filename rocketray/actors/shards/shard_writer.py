@@ -25,11 +25,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rocketray.actors.filtering.shard_bitmaps import ShardBitmaps
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.topics.topic_files import check_store_host
 from rocketray.base.config import StoreConfig
 from rocketray.errors import OffsetOutOfRangeError, StoreFullError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import StoredMessage
 from rocketray.runtime.clock import steady_clock_ms
 from rocketray.runtime.files.paths import CONTROL_PAGE

@@ -9,7 +9,7 @@ groups and Spark, see a message without a sharding key.
 
 from __future__ import annotations
 
-from rocketray.actors.groups.ownership_epochs import NOTED_MAX
+from rocketray.groups.ownership_epochs import NOTED_MAX
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 
 __all__ = ["OWNERSHIP_KEY", "epoch_of", "ownership_record"]

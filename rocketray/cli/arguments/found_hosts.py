@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rocketray.actors.groups.member_options import client_ids_of
+from rocketray.groups.member_options import client_ids_of
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient

@@ -24,9 +24,9 @@ from .completions import complete_groups, complete_topics
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
-    from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
+    from rocketray.groups.group_descriptions import GroupDescription
 
 __all__ = [
     "DATA_DEFAULT",

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.api.queues_here import QueuesHere
     from rocketray.actors.filtering.preview import Preview
-    from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.filters.counters import FilterCounters
+    from rocketray.groups.group_descriptions import GroupDescription
 
 __all__ = ["stats"]
 

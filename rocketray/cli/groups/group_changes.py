@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
-    from rocketray.actors.groups.subscription_change import FilterPlan
-    from rocketray.actors.groups.subscription_changes import PlanProgress
     from rocketray.filters.subscription import Subscription
+    from rocketray.groups.filter_plan import FilterPlan
+    from rocketray.groups.filter_plans import PlanProgress
     from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["migrate", "reset", "seek", "skip"]

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rocketray.actors.consumers.member import GroupConsumer
-    from rocketray.actors.groups.group_descriptions import GroupDescription
-    from rocketray.actors.groups.member_options import MemberOptions
     from rocketray.actors.topics.consumed_batch import ConsumedBatch
     from rocketray.filters.subscription import Subscription
+    from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.groups.member_options import MemberOptions
     from rocketray.message import StoredMessage
 
 __all__ = ["consume"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
-    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.groups.group_descriptions import GroupDescription
 
 __all__ = ["status"]
 

@@ -15,10 +15,10 @@ from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.queues_here import queues_of
 from rocketray.actors.filtering.filter_diff import diff_filters
 from rocketray.actors.filtering.preview import PreviewRange
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.base.names import check_group, check_topic
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.views.group_records import move_record
 from rocketray.views.offset_or_time import time_ms_of
 from rocketray.views.verdicts import diff_record

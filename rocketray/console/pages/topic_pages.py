@@ -7,10 +7,10 @@ from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
 from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic
 from rocketray.console.changes.group_forms import would_change
 from rocketray.errors import ConfigError
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.views.filter_records import named_filter_record
 from rocketray.views.group_records import (
     group_record,

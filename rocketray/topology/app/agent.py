@@ -21,9 +21,9 @@ import faust
 from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
-from rocketray.actors.groups.failing import reason_of
 from rocketray.errors import ConfigError, NodeElsewhereError
 from rocketray.filters.filter_name import FilterName
+from rocketray.groups.failing import reason_of
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.topology.connection import AppNode
 from rocketray.topology.delivery.delivery import place_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rocketray.actors.groups.failing import FailingMessage
+from rocketray.groups.failing import FailingMessage
 from rocketray.topology.delivery.noted_failure import NotedFailure
 
 __all__ = ["AgentStatistics", "HeldQueue"]

@@ -21,9 +21,6 @@ import faust
 from faust.types.channels import ChannelT
 
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.groups.assignment import Strategy, check_strategy
-from rocketray.actors.groups.heartbeat import AppInstance
-from rocketray.actors.groups.member_options import FetchCompression, check_compression
 from rocketray.actors.producers.producer_options import check_tracing
 from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.base.cluster import Cluster, chosen_node
@@ -33,6 +30,9 @@ from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import EVERYTHING, ErrorPolicy
+from rocketray.groups.assignment import Strategy, check_strategy
+from rocketray.groups.heartbeat import AppInstance
+from rocketray.groups.member_options import FetchCompression, check_compression
 from rocketray.message import Message
 from rocketray.runtime.one_process import unique_here
 from rocketray.topology.connection import AppNode, open_node
@@ -75,7 +75,7 @@ from .spark_options import SparkOptions
 from .start_report import report_places, report_start, telling, warn_of_doubts
 
 if TYPE_CHECKING:
-    from rocketray.actors.groups.member_options import StartFrom
+    from rocketray.groups.member_options import StartFrom
     from rocketray.tracing import Tracing
 
 __all__ = ["App"]

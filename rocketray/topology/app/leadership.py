@@ -2,7 +2,7 @@
 
 The leader is the member of a group of the app's own that owns the one queue of a topic without
 messages. So the coordinator decides, an instance that stops hands leadership over, and one whose
-lease lapsed no longer leads when another begins (see actors/groups/lease.py).
+lease lapsed no longer leads when another begins (see groups/lease.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import logging
 from typing import Any
 
 from rocketray.actors.consumers.app_member import AppMember
-from rocketray.actors.groups.member_options import new_client_id
 from rocketray.errors import ActorError
+from rocketray.groups.member_options import new_client_id
 from rocketray.topology.values.wire import group_name
 
 __all__ = ["Leadership"]

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from faust.events import Event
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.retries.retry_records import redeliveries_of
+from rocketray.groups.failing import FailingMessage
 from rocketray.message import StoredMessage
 from rocketray.runtime.process_logs.log_line import MessagePlace
 from rocketray.topology.values.shared_batch import DAMAGE, SharedBatch

@@ -26,9 +26,9 @@ import logging
 
 from faust.exceptions import DecodeError
 
-from rocketray.actors.groups.failing import reason_of
 from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
+from rocketray.groups.failing import reason_of
 from rocketray.runtime.process_logs.log_line import MessagePlace, place_extra
 from rocketray.topology.values.shared_batch import DAMAGE
 

@@ -12,7 +12,7 @@ Invariants
      meanwhile: a poll that changes owners does not wait for room. A revocation waits for the
      handler that is processing a message of that queue: for 5 s, and where order is kept until the
      handler has finished or the lease has lapsed.
-  3. Nothing is delivered while other members may own the queues: see actors/groups/lease.py.
+  3. Nothing is delivered while other members may own the queues: see groups/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
   5. An ordered feed resumes a queue when that one has room, however full the others are.
   6. With several handlers, an ordered feed has at most one delivery of a queue with them.
@@ -30,7 +30,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.retries.retry_records import (
     dead_lettered,
     redeliveries_of,
@@ -40,6 +39,7 @@ from rocketray.actors.retries.retry_records import (
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.groups.failing import FailingMessage
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.process_logs.log_line import MessagePlace, place_extra
 from rocketray.topology.values.failure_rules import FailureRules

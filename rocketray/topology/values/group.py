@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rocketray.actors.groups.assignment import Strategy
 from rocketray.base.names import check_group
 from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionConflictError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
+from rocketray.groups.assignment import Strategy
 
 from .failure_rules import FailureOptions
 
 if TYPE_CHECKING:
-    from rocketray.actors.groups.member_options import StartFrom
+    from rocketray.groups.member_options import StartFrom
 
 __all__ = ["DeclaredGroups", "GroupMembership", "make_filter", "make_start", "make_subscription"]
 

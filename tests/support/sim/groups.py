@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.retries.retry_records import retry_topic
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 from .clients import Reader
 from .history import FILTERS, Group

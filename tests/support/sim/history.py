@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rocketray.actors.explaining.cause import Cause
-from rocketray.actors.groups.group_offsets import LONG_MAX
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_offsets import LONG_MAX
 from rocketray.message import Message, StoredMessage
 
 __all__ = ["FILTERS", "TAGS", "Group", "History", "Sent", "WrongError"]

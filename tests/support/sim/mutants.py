@@ -18,11 +18,6 @@ from rocketray.actors.consumers.member_session import MemberSession
 from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.delays import schedule
 from rocketray.actors.filtering import filter_stream
-from rocketray.actors.groups import membership
-from rocketray.actors.groups.group_offsets import GroupOffsets
-from rocketray.actors.groups.lease import Lease
-from rocketray.actors.groups.ownership_epochs import OwnershipEpochs
-from rocketray.actors.groups.roster import Roster
 from rocketray.actors.retries.deliveries import Attempt
 from rocketray.actors.shards import compaction, shard_writer
 from rocketray.actors.shards.ownership_fence import OwnershipFence
@@ -34,6 +29,11 @@ from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.actors.transactions.transaction_engine import TransactionEngine
 from rocketray.actors.transactions.transaction_service import TransactionService
 from rocketray.base import whole_file
+from rocketray.groups import membership
+from rocketray.groups.group_offsets import GroupOffsets
+from rocketray.groups.lease import Lease
+from rocketray.groups.ownership_epochs import OwnershipEpochs
+from rocketray.groups.roster import Roster
 from rocketray.runtime.files import state_files
 from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.store import message_store, store_files

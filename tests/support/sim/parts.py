@@ -16,7 +16,6 @@ from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.actors.filtering.engine import FilterEngine
 from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.actors.shards.shard_api import LookupApi, ShardApi
 from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.topics.catalog import TopicConfig
@@ -24,6 +23,7 @@ from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.actors.topics.topic_start import Started
 from rocketray.actors.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.runtime.calls.endpoint import Endpoint
 from rocketray.store.age_clock import AgeClock
 from rocketray.testing.node import LocalNode, _LocalShards

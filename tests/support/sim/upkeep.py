@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from math import inf
 
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 from .parts import COORDINATOR, FILTER, process_part
 from .world import EXPECTED, USER_TOPICS, Step, World

@@ -8,9 +8,9 @@ import pytest
 
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.filtering.filtered_lag import Exactness
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ConfigError, PredicateError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.message import Message, StoredMessage
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock, Member

@@ -10,7 +10,7 @@ import pytest
 from support.patience import patience, until
 
 import rocketray as rr
-from rocketray.actors.groups.member_options import StartFrom
+from rocketray.groups.member_options import StartFrom
 from rocketray.testing import Broker
 from rocketray.topology.faust import fetcher
 

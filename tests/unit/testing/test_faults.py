@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError, StoreFullError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.files.paths import consumer_directory
 from rocketray.testing import Broker, Clock, Member
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.apps import numbers
 
-from rocketray.actors.groups.member_options import StartFrom
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.member_options import StartFrom
 from rocketray.testing import Broker, Member
 
 ALL = Subscription.tags("*")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.groups.member_options import new_client_id
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.groups.member_options import new_client_id
 from rocketray.topology.routes import member_name, owned_queues, owners
 
 

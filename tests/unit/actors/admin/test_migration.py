@@ -16,9 +16,9 @@ from rocketray.actors.admin.migration import migrate
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.groups.subscription_changes import PlanProgress
 from rocketray.errors import PredicateError, StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plans import PlanProgress
 
 OLD, NEW = Subscription.tags("a || both"), Subscription.tags("b || both")
 

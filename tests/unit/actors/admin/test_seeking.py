@@ -15,12 +15,12 @@ from support.local_node import RULES, LocalNode
 from rocketray.actors.admin.seeking import OffsetMove, carry_out, plan_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.groups.group_administration import GroupAdministration
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_administration import GroupAdministration
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.clock import system_clock_ms
 
 ALL = Subscription.tags("*")

@@ -12,7 +12,6 @@ from support.local_node import LocalNode
 
 import rocketray as rr
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import (
     ConfigError,
@@ -20,6 +19,7 @@ from rocketray.errors import (
     InvalidNameError,
     NodeNotRunningError,
 )
+from rocketray.groups.heartbeat import AppInstance
 
 ALL = rr.Subscription.tags("*")
 ROWS = pa.table({"body": [b"x"]})

@@ -15,11 +15,11 @@ from rocketray.actors.cluster import groups_file
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.files import state_files
 from rocketray.store.retention import RetentionPolicy
 

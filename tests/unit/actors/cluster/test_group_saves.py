@@ -14,10 +14,10 @@ from support.patience import patience, wait_until
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.testing import Broker
 

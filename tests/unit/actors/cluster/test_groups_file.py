@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from rocketray.actors.cluster.groups_file import GroupsFile, rocketmq_files
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.journal.group_journal import GroupJournals
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.journal.group_journal import GroupJournals
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.files import state_files
 from rocketray.runtime.files.file_documents import FileDocuments
 

@@ -31,7 +31,6 @@ from rocketray.actors.cluster.registered_documents import (
 from rocketray.actors.disks.disk_register import DiskRegister
 from rocketray.actors.disks.joined_cluster import note_joined
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.actors.topics.catalog import catalog_json
 from rocketray.errors import (
     ConfigError,
@@ -40,6 +39,7 @@ from rocketray.errors import (
     SupersededError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import Home, settle_identity
 from rocketray.runtime.register.file_register import FileRegister

@@ -10,11 +10,11 @@ from support.patience import patience
 
 from rocketray.actors.consumers import app_member
 from rocketray.actors.consumers.app_member import AppMember
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.actors.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 
 QUEUES = {"A": 4, "B": 4, "C": 2}
 

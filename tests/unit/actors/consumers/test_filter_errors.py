@@ -8,8 +8,8 @@ import pytest
 
 from rocketray.actors.consumers.filter_errors import FilterErrorLog
 from rocketray.actors.consumers.queue_stream import QueueStreams
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.message import Message
 from rocketray.runtime.ipc.match_ring import MatchRing
 from rocketray.testing import Broker

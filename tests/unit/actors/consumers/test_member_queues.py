@@ -13,9 +13,9 @@ from support.patience import wait_until
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.groups.lease import LEASE_MS
 from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.lease import LEASE_MS
 from rocketray.runtime.files.paths import shard_directory
 
 TAGGED = Subscription.tags("a")

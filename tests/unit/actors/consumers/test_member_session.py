@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rocketray.actors.consumers.member_session import MemberSession
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError, SubscriptionRefusedError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 
 QUEUES = 2
 

@@ -13,9 +13,9 @@ from support.patience import patience
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStreams
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.kernels import futex
 from rocketray.runtime.files.paths import consumer_directory
 from rocketray.runtime.ipc import control_page

@@ -16,12 +16,12 @@ from support.local_node import LocalNode
 from rocketray.actors.explaining.explanation import Cause, Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.explaining.rules import GroupFacts, explain_stored
-from rocketray.actors.groups.failing import FailingMessage
-from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.actors.shards.shard_api import StoredFacts
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict
+from rocketray.groups.failing import FailingMessage
+from rocketray.groups.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.hashing import tags_code
 from rocketray.message import Message
 from rocketray.runtime.files.paths import CONTROL_PAGE

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from rocketray.actors.filtering.bitmap_orders import AUTO_GROUPS, BitmapBoard, BitmapOrder
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.topics.catalog import BitmapMode, TopicConfig
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import LiveSubscription
 
 SELECTIVE = FilterCounters(scanned=20_000, bloom_rejected=17_000, sql_rejected=2_000, delivered=900)
 GREEDY = FilterCounters(scanned=20_000, sql_rejected=10_000, delivered=10_000)

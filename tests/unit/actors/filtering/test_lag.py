@@ -13,11 +13,11 @@ from support.local_node import LocalNode
 from rocketray.actors.filtering import lag
 from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.actors.filtering.lag import LagCounter
-from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.groups.subscription_change import FilterPlan
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import FilterPlan
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
 from rocketray.store.reading.reader import QueueReader
 

@@ -11,12 +11,12 @@ from oracles.bitmaps import bitmap_of
 from support.stores import FakeClock
 
 from rocketray.actors.filtering.shard_bitmaps import StreamBits
-from rocketray.actors.groups.group_descriptions import LiveSubscription
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreFullError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import Message
 from rocketray.runtime.files.paths import filters_file
 from rocketray.runtime.ipc.acknowledgement import Durability

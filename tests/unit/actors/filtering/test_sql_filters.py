@@ -11,11 +11,11 @@ import pytest
 from support.stores import FakeClock
 
 from rocketray.actors.filtering.sql_filters import SqlFilters
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.files.paths import filters_file
 
 DAY_MS = 24 * 60 * 60 * 1000

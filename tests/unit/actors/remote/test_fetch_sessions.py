@@ -13,12 +13,12 @@ from support.local_node import LocalNode
 from support.patience import patience, wait_until
 
 from rocketray.actors.consumers.queue_stream import QueueStream
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions
 from rocketray.actors.remote.fetch_api import Fetch, FetchedQueue, QueueFetch
 from rocketray.actors.remote.fetch_sessions import IDLE_S, FetchSessions
 from rocketray.errors import FilterError, InvalidNameError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.message import Message
 from rocketray.store.reading.packed_records import unpack_records
 from rocketray.store.retention import RetentionPolicy

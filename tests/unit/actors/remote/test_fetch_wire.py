@@ -15,7 +15,6 @@ from support.patience import patience
 
 from rocketray.actors.consumers.stream_source import QueueBounds
 from rocketray.actors.fetching.flight_link import SentBatch
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote.fetch_api import POLL_MAX_S, Fetch, FetchedQueue, QueueFetch
 from rocketray.actors.remote.fetch_wire import (
     FRAMES,
@@ -32,6 +31,7 @@ from rocketray.actors.remote.fetch_wire import (
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import QueuePart
 
 OLD, NEW = Subscription.tags("a || b"), Subscription.sql("a > 1")
 SESSION = "0123456789abcdef" * 2

@@ -10,7 +10,6 @@ import pytest
 from support.lossy_calls import LossyCalls
 from support.patience import wait_until
 
-from rocketray.actors.groups.subscription_change import QueuePart
 from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.actors.remote.fetch_api import POLL_MAX_S, Fetch, FetchedQueue
 from rocketray.actors.remote.fetch_sessions import FetchSessions
@@ -24,6 +23,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.filter_plan import QueuePart
 from rocketray.message import Message
 from rocketray.testing import Broker
 

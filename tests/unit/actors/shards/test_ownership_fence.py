@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketray.actors.groups.ownership_epochs import EPOCH_MAX, NOTED_MAX, OwnershipEpochs
 from rocketray.actors.shards.compaction import Compaction
 from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY, epoch_of
 from rocketray.base.config import StoreConfig
 from rocketray.errors import InvalidMessageError, OwnerFencedError, ShardUnavailableError
+from rocketray.groups.ownership_epochs import EPOCH_MAX, NOTED_MAX, OwnershipEpochs
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.runtime.ipc.append_status import refusal, status_of

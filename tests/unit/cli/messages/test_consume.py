@@ -21,10 +21,10 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.patience import patience
 
-from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.cli import main
 from rocketray.cli.messages import consume
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from rocketray.actors.groups.failing import FailingMessage
-from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.shards.shard_api import ScrubState
 from rocketray.cli.nodes.app_status import (
     failures_of,
@@ -25,6 +23,8 @@ from rocketray.cli.nodes.app_status import (
 from rocketray.cli.terminal import output
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.failing import FailingMessage
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.store.recovery.problem import Problem
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics

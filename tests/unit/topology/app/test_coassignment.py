@@ -9,9 +9,9 @@ from support.apps import collecting, running
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import AppInstance
 from rocketray.topology.app.app import App
 
 

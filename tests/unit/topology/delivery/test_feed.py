@@ -11,10 +11,10 @@ from support.patience import patience, until
 
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.message import Message
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.topology.delivery import feed as feed_module

@@ -14,10 +14,10 @@ from support.serving_node import serving
 from rocketray.actors.client.client_ray import CLIENT_RAY
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
-from rocketray.actors.groups.failing import FailingMessage
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.nodes.console_command import host_records
 from rocketray.errors import ActorError, ConfigError
+from rocketray.groups.failing import FailingMessage
 from rocketray.runtime.calls.endpoint import client_of
 from rocketray.runtime.process_logs.log_line import MessagePlace
 from rocketray.runtime.ray_process.ray_runtime import RayError

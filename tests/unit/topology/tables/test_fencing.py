@@ -12,10 +12,10 @@ from support.local_node import LocalNode
 from support.part_holders import PartHolder
 from support.patience import until
 
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.topology.app.app import App
 
 from .test_handover import QUEUES, Instance, all_of

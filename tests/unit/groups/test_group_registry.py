@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from rocketray.actors.groups.assignment import Strategy
-from rocketray.actors.groups.failing import FailingMessage
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.journal.group_journal import EntryKind
 from rocketray.errors import StrategyConflictError, StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import EVERYTHING, Subscription
+from rocketray.groups.assignment import Strategy
+from rocketray.groups.failing import FailingMessage
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import AppInstance, Heartbeat
+from rocketray.groups.journal.group_journal import EntryKind
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 PAY = Subscription.tags("pay")
 NUMBERS = itertools.count(100)

@@ -12,10 +12,10 @@ import pytest
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.journal import journal_file
-from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
-from rocketray.actors.journal.journal_file import JournalFiles
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.journal import journal_file
+from rocketray.groups.journal.group_journal import EntryKind, GroupJournals
+from rocketray.groups.journal.journal_file import JournalFiles
 
 ALL = Subscription.tags("*")
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
-from rocketray.actors.journal.passages import Happening, history_of
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.journal.group_journal import EntryKind, JournalEntry
+from rocketray.groups.journal.passages import Happening, history_of
 
 A, B = Subscription.tags("a"), Subscription.tags("b")
 FILTER, BEGIN, MOVE = EntryKind.FILTER, EntryKind.BEGIN, EntryKind.MOVE

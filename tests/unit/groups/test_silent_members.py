@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 PAY = Subscription.tags("pay")
 NUMBERS = itertools.count(100)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.journal.group_journal import JournalEntry
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint
 
+from .filter_plan import FilterPlan
+from .filter_plans import PlanProgress
 from .group_descriptions import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
-from .subscription_change import FilterPlan
-from .subscription_changes import PlanProgress
 
 __all__ = ["GROUPS", "SESSIONS", "GroupsApi", "SessionsApi"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rocketray.actors.groups.failing import REASON_MAX_CHARS, FailingMessage, reason_of
+from rocketray.groups.failing import REASON_MAX_CHARS, FailingMessage, reason_of
 from rocketray.message import decode_properties, encode_properties
 
 

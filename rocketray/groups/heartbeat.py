@@ -11,7 +11,7 @@ from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy
 from .failing import FailingMessage
-from .subscription_change import FilterPlan
+from .filter_plan import FilterPlan
 
 __all__ = ["AppInstance", "Heartbeat", "HeartbeatReply"]
 

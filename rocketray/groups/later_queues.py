@@ -7,7 +7,7 @@ of the coordinator forgets these.
 
 from __future__ import annotations
 
-from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
+from rocketray.groups.journal.group_journal import EntryKind, GroupJournals
 
 from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions

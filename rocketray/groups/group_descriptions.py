@@ -9,7 +9,7 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 
 from .failing import FailingMessage
-from .subscription_change import FilterPlan
+from .filter_plan import FilterPlan
 
 __all__ = ["GroupDescription", "LiveSubscription"]
 

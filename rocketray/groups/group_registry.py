@@ -17,10 +17,12 @@ from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Any
 
-from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.journal.group_journal import EntryKind, GroupJournals
 
+from .filter_plan import FilterPlan
+from .filter_plans import PlanProgress
 from .group_descriptions import GroupDescription, LiveSubscription
 from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions
@@ -30,8 +32,6 @@ from .later_queues import LaterQueues
 from .member_options import check_client_id
 from .membership import Membership, Memberships, app_share
 from .offset_moves import OffsetMoves
-from .subscription_change import FilterPlan
-from .subscription_changes import PlanProgress
 
 __all__ = ["GroupRegistry"]
 

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from rocketray.actors.groups import handover
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.handover import TRANSITIONS, QueueOwners, QueueState, process_name
-from rocketray.actors.groups.heartbeat import Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.groups.ownership_epochs import OwnershipEpochs
 from rocketray.filters.subscription import Subscription
+from rocketray.groups import handover
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.handover import TRANSITIONS, QueueOwners, QueueState, process_name
+from rocketray.groups.heartbeat import Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.groups.ownership_epochs import OwnershipEpochs
 
 PROCESS = process_name("a", "i")
 

@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
 from rocketray.errors import StreamError
+from rocketray.groups.journal.group_journal import EntryKind, GroupJournals
 
 from .group_offsets import GroupOffsets, from_table, to_table
 from .membership import Membership

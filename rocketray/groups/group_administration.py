@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from rocketray.actors.journal.group_journal import JournalEntry
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.journal.group_journal import JournalEntry
 
+from .filter_plan import FilterPlan
+from .filter_plans import PlanProgress
 from .group_descriptions import GroupDescription
 from .group_offsets import LONG_MAX, check_next_offset
 from .group_registry import GroupRegistry
 from .member_options import check_filter_of
-from .subscription_change import FilterPlan
-from .subscription_changes import PlanProgress
 
 __all__ = ["GroupAdministration"]
 
@@ -57,7 +57,7 @@ class GroupAdministration:
             self.registry.delete(group, now_ms)
 
     def prepare_change(self, group: str, topic: str, subscription: Subscription) -> FilterPlan:
-        """Let the group hold another subscription beside its own; see subscription_change.py.
+        """Let the group hold another subscription beside its own; see filter_plan.py.
 
         The subscription that a change came from may be asked for as soon as every queue has
         switched. That ends the change, though members still ask for the old one, and begins one

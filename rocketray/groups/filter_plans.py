@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
+from .filter_plan import FilterPlan
 from .heartbeat import Heartbeat
 from .membership import Membership
-from .subscription_change import FilterPlan
 
 __all__ = ["FilterChanges", "PlanProgress"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.groups.member_options import new_client_id
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.member_options import new_client_id
 
 ALL = Subscription.tags("*")
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rocketray.actors.groups.group_offsets import GroupOffsets
+from rocketray.groups.group_offsets import GroupOffsets
 
 
 def test_a_group_begins_once_and_moves_on() -> None:

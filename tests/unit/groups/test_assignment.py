@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.golden import golden_rows
 
-from rocketray.actors.groups.assignment import (
+from rocketray.errors import ConfigError
+from rocketray.groups.assignment import (
     Strategy,
     averagely,
     by_circle,
@@ -19,7 +20,6 @@ from rocketray.actors.groups.assignment import (
     divide,
     sticky,
 )
-from rocketray.errors import ConfigError
 
 QUEUES = st.integers(1, 40)
 SESSIONS = st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=9)

@@ -3,7 +3,7 @@
 Invariants
   1. The members of one group have the same subscription to a topic.
   2. A group without members may change it. A group with members changes it by a plan
-     (subscription_changes.py).
+     (filter_plans.py).
   3. The name of a filter is not part of it (subscription.py). A group has the name that its first
      member gave, or the first one with a name.
   4. A group reads its own retry topic without a filter, because each message in it was matched
@@ -23,8 +23,8 @@ from rocketray.base.names import check_case_clash, check_group, is_retry_topic
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import EVERYTHING, Subscription, describe_difference
 
+from .filter_plans import FilterChanges
 from .heartbeat import Heartbeat
-from .subscription_changes import FilterChanges
 
 __all__ = ["GroupSubscriptions"]
 

@@ -7,9 +7,10 @@ import random
 
 import pytest
 
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.journal import group_journal
-from rocketray.actors.journal.group_journal import (
+from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.journal import group_journal
+from rocketray.groups.journal.group_journal import (
     EntryKind,
     GroupJournal,
     GroupJournals,
@@ -18,7 +19,6 @@ from rocketray.actors.journal.group_journal import (
     decode_entry,
     encode_entry,
 )
-from rocketray.filters.subscription import Subscription
 
 OLD, NEW = Subscription.tags("a"), Subscription.sql("x > 1", dialect="rocketray")
 ENTRIES = (

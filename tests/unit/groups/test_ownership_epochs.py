@@ -12,12 +12,12 @@ from support.stores import FakeClock
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.groups.group_registry import GroupRegistry
-from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.groups.ownership_epochs import EPOCH_MAX, OwnershipEpochs
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.groups.group_registry import GroupRegistry
+from rocketray.groups.heartbeat import AppInstance, Heartbeat
+from rocketray.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.groups.ownership_epochs import EPOCH_MAX, OwnershipEpochs
 
 PAY = Subscription.tags("pay")
 LATE = SESSION_TIMEOUT_MS + 1
