@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypedDict
 
 import rocketray as rr
-from rocketray.actors.disks.copy_rounds import RoundProgress
+from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray_bench.bench_node import read_queues, touch_arrow
 
 _BODY_BYTES = 100

@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.fetching.bounds import QueuePages
+from rocketray.broker.fetching.bounds import QueuePages
 from rocketray.topology.spark.session import spark_session
 
 _QUEUES = (1, 4, 16)

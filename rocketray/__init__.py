@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .actors.producers.batch import SendResult, SendResults
     from .actors.producers.send_future import SendFuture
     from .actors.producers.transactional_sends import Transaction
-    from .actors.topics.consumed_batch import ConsumedBatch
+    from .broker.topics.consumed_batch import ConsumedBatch
     from .filters.class_filter import predicate
     from .filters.filter_name import FilterName
     from .filters.subscription import Subscription
@@ -67,7 +67,7 @@ _LOADED_FROM = {
     "App": "rocketray.topology.app.app",
     "AsyncProducer": "rocketray.actors.client.standalone",
     "Client": "rocketray.actors.client.standalone",
-    "ConsumedBatch": "rocketray.actors.topics.consumed_batch",
+    "ConsumedBatch": "rocketray.broker.topics.consumed_batch",
     "FilterName": "rocketray.filters.filter_name",
     "FlowLimits": "rocketray.topology.delivery.flow",
     "Message": "rocketray.message",

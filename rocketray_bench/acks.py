@@ -24,7 +24,7 @@ import numpy as np
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.topics.ack_mode import AckMode
+from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.message import Message
 
 from .bench_node import bench_node, node_processor_s, processor_s

@@ -15,7 +15,7 @@ from pathlib import Path
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 
 from .report import bench_directory
 

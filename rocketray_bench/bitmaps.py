@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocketray.actors.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
-from rocketray.actors.filtering.shard_bitmaps import StreamBits
-from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
+from rocketray.broker.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
+from rocketray.broker.filtering.shard_bitmaps import StreamBits
+from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import LiveSubscription

@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 
 from .agents import Handler, each_value, read_backlog, whole_batches

@@ -19,12 +19,12 @@ from pathlib import Path
 from unittest import mock
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.actors.producers import producer as producers
 from rocketray.actors.producers.batcher import BatchSettings
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.base.config import StoreConfig
+from rocketray.broker.filtering.filter_stream import sql_states
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression

@@ -35,7 +35,7 @@ _BATCHES_AT_ONCE = 64  # so that no more than these are in memory
 _IDLE_SHARD = """
 import sys
 from pathlib import Path
-from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
 writer = ShardWriter(Path(sys.argv[1]), "Bench", 0, StoreConfig(), clock_ms=lambda: 0)
 lines = Path("/proc/self/smaps_rollup").read_text().splitlines()

@@ -14,10 +14,10 @@ import numpy as np
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.fetching.flight_link import FlightLink
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.remote.sent_fetches import SentFetches
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.fetching.flight_link import FlightLink
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import FetchCompression
 

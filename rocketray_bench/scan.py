@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.base.config import StoreConfig
+from rocketray.broker.filtering.filter_stream import sql_states
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression

@@ -16,7 +16,7 @@ from functools import partial
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ManyOptions
-from rocketray.actors.topics.ack_mode import AckMode
+from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.message import Message
 
 from .bench_node import bench_node

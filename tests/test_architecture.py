@@ -61,7 +61,7 @@ ALLOWED = {
         "os.environ",
     ): "what Ray reads when it is imported",
     (
-        "rocketray/actors/fetching/flight_client.py",
+        "rocketray/broker/fetching/flight_client.py",
         "flight.FlightClient",
     ): "it opens all connections to fetch services",
     ("rocketray/base/cluster.py", "os.environ"): "ROCKETRAY_CLUSTER means one thing everywhere",

@@ -61,7 +61,7 @@ class RetentionPolicy:
     - A file over either limit is removed.
     - With ``only_unneeded``, files that no reader needs any more are removed, if over a limit when
       there is one, and no other files ever.
-    - With ``compacts`` the last message of each key stays (see actors/shards/compaction.py), and no
+    - With ``compacts`` the last message of each key stays (see broker/shards/compaction.py), and no
       file is removed for its age or for disk space.
     """
 

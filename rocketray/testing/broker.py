@@ -20,11 +20,11 @@ from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.explaining.suggestions import like
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.named_filters.joining import join_by_filter
 from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.producer_options import ProducerOptions
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.named_filters.joining import join_by_filter
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription

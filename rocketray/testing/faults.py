@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rocketray.actors.filtering.engine import FilterEngine
-from rocketray.actors.topics.process_names import SHARED_PROCESS
+from rocketray.broker.filtering.engine import FilterEngine
+from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.store.retention import DiskUse
 
 from .member import Member

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import StreamError
 
 __all__ = ["Member"]

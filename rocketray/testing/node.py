@@ -16,21 +16,21 @@ from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
-from rocketray.actors.filtering.engine import FilterEngine
-from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
-from rocketray.actors.shards.shard_problems import subjects_of
-from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.staging.staged_targets import StagedTargets
 from rocketray.actors.staging.staging_service import StagingService
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.process_names import SHARED_PROCESS, is_shared
-from rocketray.actors.topics.topic_start import Started
-from rocketray.actors.topics.topics import TopicsApi
+from rocketray.broker.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.broker.filtering.engine import FilterEngine
+from rocketray.broker.filtering.filter_api import FilterApi
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.named_filters.named_filters_api import NamedFiltersApi
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
+from rocketray.broker.shards.shard_problems import subjects_of
+from rocketray.broker.shards.shard_process import ShardProcess
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.process_names import SHARED_PROCESS, is_shared
+from rocketray.broker.topics.topic_start import Started
+from rocketray.broker.topics.topics import TopicsApi
 from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import Around, InProcess, ServedObjects

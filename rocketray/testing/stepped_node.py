@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.system_api import TransactionsApi
-from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_api import ShardApi
-from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.base.transaction import END_TOPIC
+from rocketray.broker.filtering.filter_api import FilterApi
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.shard_api import ShardApi
+from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.calls.endpoint import Endpoint

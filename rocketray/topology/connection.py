@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.consumers.member import GroupConsumer
-    from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
     from rocketray.actors.producers.producer import NodeProducer
-    from rocketray.actors.topics.ack_mode import AckMode
-    from rocketray.actors.topics.topics import Topics
     from rocketray.base.cluster import Cluster
+    from rocketray.broker.named_filters.named_filters_api import NamedFiltersApi
+    from rocketray.broker.topics.ack_mode import AckMode
+    from rocketray.broker.topics.topics import Topics
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.groups_api import GroupsApi, SessionsApi
     from rocketray.groups.member_options import MemberOptions

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.topics.catalog import TopicConfig
+    from rocketray.broker.topics.catalog import TopicConfig
 
 __all__ = ["disk_records"]
 

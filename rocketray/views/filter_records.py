@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.filtering.filter_advice import SAMPLE_COUNT, advise_filter
-from rocketray.actors.named_filters.filter_book import NamedFilter
-from rocketray.actors.named_filters.named_filters_api import FilterUse
+from rocketray.broker.filtering.filter_advice import SAMPLE_COUNT, advise_filter
+from rocketray.broker.named_filters.filter_book import NamedFilter
+from rocketray.broker.named_filters.named_filters_api import FilterUse
 from rocketray.errors import FilterSyntaxError
 from rocketray.filters.sql92 import to_sql
 from rocketray.filters.sql92.advice import Advice

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocketray.actors.shards.shard_api import ShardStatistics
-    from rocketray.actors.topics.catalog import TopicConfig
+    from rocketray.broker.shards.shard_api import ShardStatistics
+    from rocketray.broker.topics.catalog import TopicConfig
 
 __all__ = ["described_topic", "topic_record"]
 

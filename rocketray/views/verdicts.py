@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from .message_records import to_json
 
 if TYPE_CHECKING:
-    from rocketray.actors.filtering.filter_diff import Difference, FilterDiff
-    from rocketray.actors.filtering.seen_messages import SeenMessage
+    from rocketray.broker.filtering.filter_diff import Difference, FilterDiff
+    from rocketray.broker.filtering.seen_messages import SeenMessage
     from rocketray.filters.subscription import Subscription
     from rocketray.filters.verdict_values import ExplainStep
 

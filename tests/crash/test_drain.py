@@ -18,7 +18,7 @@ from oracles import drain
 from support.patience import wait_until
 from support.shard_process import open_writer
 
-from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.message import Message
 from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.runtime.ipc.ring import ProducerRing
@@ -87,7 +87,7 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
         raise Killed
 
     monkeypatch.setattr(drain, step, fail)
-    monkeypatch.setattr("rocketray.actors.shards.shard_appends.drain_frames", drain.drain_frames)
+    monkeypatch.setattr("rocketray.broker.shards.shard_appends.drain_frames", drain.drain_frames)
     with pytest.raises(Killed):
         writer.rings.drain()
     monkeypatch.undo()

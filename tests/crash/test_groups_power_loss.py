@@ -17,7 +17,7 @@ import pytest
 from support.sim_disk import Bound, Outcome, SimDisk
 
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.heartbeat import Heartbeat
 

@@ -26,7 +26,7 @@ from support.amounts import ALL
 from support.killed_life import LATER_MS, STEPS, TOPICS
 from support.machine import require
 
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.message import Message
 from rocketray.runtime.files.home import settle_identity
 from rocketray.runtime.files.paths import runtime_directory

@@ -22,7 +22,7 @@ from support.machines_apart import ELSEWHERE
 from support.patience import patience, wait_until
 from support.source_tree import ROOT
 
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.runtime.files.home import identity_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(360)]

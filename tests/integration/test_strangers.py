@@ -23,11 +23,11 @@ from support.patience import patience
 from support.process_tree import descendants
 from support.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
 
-from rocketray.actors.backups.backup import back_up
-from rocketray.actors.backups.restore import restore
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.fetching.service_identity import kept_service
+from rocketray.broker.backups.backup import back_up
+from rocketray.broker.backups.restore import restore
+from rocketray.broker.fetching.service_identity import kept_service
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.node_lock import lock_node

@@ -24,9 +24,9 @@ from support.interop import (
 )
 from support.rocketmq_client import RocketMQClient
 
-from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
+from rocketray.broker.shards.shard_writer import ShardWriter
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.filters.consumer_filter_data import decode_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import LiveSubscription

@@ -10,7 +10,7 @@ from support.explain_model import STEPS, Group, History
 
 from rocketray.actors.explaining.cause import Cause
 from rocketray.actors.explaining.cause_table import CauseTable, explain_range
-from rocketray.actors.filtering.preview import PreviewRange
+from rocketray.broker.filtering.preview import PreviewRange
 from rocketray.message import StoredMessage
 
 _ALL = 1_000_000

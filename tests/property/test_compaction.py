@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.stores import SMALL, kill
 
-from rocketray.actors.shards.compaction import Compaction
-from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.broker.shards.compaction import Compaction
+from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

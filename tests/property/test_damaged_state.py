@@ -17,7 +17,7 @@ from support.mutations import damage, damaged_json
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.consumers.local_offsets import LocalOffsets
 from rocketray.actors.delays.done_marks import DoneMarks
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.consumer_filter_data import decode_filters, read_filters
 from rocketray.filters.subscription import Subscription

@@ -15,7 +15,7 @@ from support.app_machine import AppMachine
 from support.machines import run
 from support.stepped_app import Handler
 
-from rocketray.actors.retries.retry_records import dead_letter_topic
+from rocketray.broker.retries.retry_records import dead_letter_topic
 from rocketray.topology.values.failure_rules import FailureRules
 
 HISTORIES = 10

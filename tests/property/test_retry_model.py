@@ -13,7 +13,7 @@ from support.app_history import GROUP
 from support.app_machine import AppMachine
 from support.machines import run
 
-from rocketray.actors.retries.retry_records import dead_letter_topic
+from rocketray.broker.retries.retry_records import dead_letter_topic
 from rocketray.topology.values.failure_rules import FailureRules
 
 HISTORIES = 10

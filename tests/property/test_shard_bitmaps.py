@@ -18,10 +18,10 @@ import pytest
 from support.random_sql import random_expression, random_message
 from support.stores import FakeClock, kill
 
-from rocketray.actors.filtering.filter_stream import scan_block
-from rocketray.actors.filtering.shard_bitmaps import StreamBits
-from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
+from rocketray.broker.filtering.filter_stream import scan_block
+from rocketray.broker.filtering.shard_bitmaps import StreamBits
+from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.errors import ConfigError, FilterSyntaxError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.counters import NO_COUNTERS

@@ -19,11 +19,11 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from oracles import drain
 
-from rocketray.actors.shards import shard_appends
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_appends import ShardAppends
-from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
+from rocketray.broker.shards import shard_appends
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.shard_appends import ShardAppends
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import StoreError
 from rocketray.message import Message
 from rocketray.runtime.files.paths import producer_rings_directory

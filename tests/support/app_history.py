@@ -20,8 +20,8 @@ from support.quiet import quiet_log
 from support.retry_model import RetryModel
 from support.stepped_app import TOPIC, Handler, SteppedApp, SteppedLoop, without_waiting
 
-from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic
 from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic
 from rocketray.testing import Broker
 from rocketray.topology.values.failure_rules import FailureRules
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.actors.topics.ownership_record import epoch_of
-from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.broker.topics.ownership_record import epoch_of
+from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.message import StoredMessage
 
 __all__ = ["changes_in"]

@@ -11,7 +11,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.topics.ownership_record import epoch_of
+from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.topology.tables.changelog import changed_key
 

@@ -18,13 +18,13 @@ from support.transactions import begin
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.retry_records import (
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import (
     RETRY_QUEUES,
     dead_letter_topic,
     retry_topic,
     sent_back,
 )
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import TransactionDecidedError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription

@@ -11,7 +11,7 @@ from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.topology.delivery.delivery import Delivery

@@ -28,10 +28,10 @@ from rocketray.actors.api.system_api import services_of
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.explaining.cause import Cause
-from rocketray.actors.retries.retry_records import retry_topic
-from rocketray.actors.topics.log_reader import LogReader
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.names import QueuesPerProcess
+from rocketray.broker.retries.retry_records import retry_topic
+from rocketray.broker.topics.log_reader import LogReader
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor

@@ -42,14 +42,19 @@ HOUSE: tuple[dict[str, Rooms], ...] = (
         "groups": (("journal",), ("",)),
     },
     {
-        "actors": (
+        "broker": (
             ("topics",),
             ("retries",),
             ("filtering", "named_filters"),
             ("shards", "disks", "fetching"),
+            ("backups",),
+        ),
+    },
+    {
+        "actors": (
             ("api",),
             ("producers", "consumers"),
-            ("remote", "admin", "system", "backups", "metrics"),
+            ("remote", "admin", "system", "metrics"),
             ("delays", "transactions", "staging"),
             ("explaining",),
             ("client",),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message

@@ -28,12 +28,12 @@ from support.traffic import Traffic, gap
 import rocketray as rr
 from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.disks.copy_rounds import RoundProgress
-from rocketray.actors.disks.disks_api import MovedQueue
 from rocketray.actors.producers.batch import SendResult
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.names import QueuesPerProcess
 from rocketray.base.transaction import HALF_TOPIC
+from rocketray.broker.disks.copy_rounds import RoundProgress
+from rocketray.broker.disks.disks_api import MovedQueue
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels import warm

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.disks.copy_rounds import FileSums, Known, RoundProgress
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disks_api import CopiedQueue
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.disks.copy_rounds import FileSums, Known, RoundProgress
+from rocketray.broker.disks.disk_agent import DiskAgent
+from rocketray.broker.disks.disks_api import CopiedQueue
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError
 
 __all__ = ["FAR", "STEPS", "MovingAgents"]

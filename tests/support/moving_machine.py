@@ -33,17 +33,17 @@ from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.disks.copy_rounds import RoundProgress
-from rocketray.actors.disks.disks_api import DiskReport, DisksApi
-from rocketray.actors.filtering.engine import FilterEngine
-from rocketray.actors.filtering.filter_api import FilterApi
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topic_start import Started
-from rocketray.actors.topics.topics import TopicsApi
+from rocketray.broker.disks.copy_rounds import RoundProgress
+from rocketray.broker.disks.disks_api import DiskReport, DisksApi
+from rocketray.broker.filtering.engine import FilterEngine
+from rocketray.broker.filtering.filter_api import FilterApi
+from rocketray.broker.shards.shard_process import ShardProcess
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topic_start import Started
+from rocketray.broker.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.runtime.calls.endpoint import InProcess, ServedObjects
 from rocketray.runtime.files.home import Home

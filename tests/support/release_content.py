@@ -14,17 +14,17 @@ from typing import Any
 from support.stores import FakeClock
 
 from rocketray.actors.admin.dead_letters import Journal, letter_boxes
-from rocketray.actors.backups.manifest import incomplete_disk
-from rocketray.actors.backups.restore import restore
 from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.consumers.local_offsets import LocalOffsets
-from rocketray.actors.disks.disk_register import saved_disks
-from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.named_filters.filter_book import parse_book
 from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
-from rocketray.actors.topics.catalog import TopicCatalog, parse_catalog
+from rocketray.broker.backups.manifest import incomplete_disk
+from rocketray.broker.backups.restore import restore
+from rocketray.broker.disks.disk_register import saved_disks
+from rocketray.broker.disks.joined_cluster import read_joined
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.named_filters.filter_book import parse_book
+from rocketray.broker.topics.catalog import TopicCatalog, parse_catalog
 from rocketray.errors import StoreError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.message import StoredMessage

@@ -33,17 +33,17 @@ from support.staging import decide, rows_of, stage
 from support.stores import SMALL, FakeClock, message
 
 from rocketray.actors.admin.dead_letters import redrive
-from rocketray.actors.backups.backup import back_up
-from rocketray.actors.backups.manifest import mark_incomplete
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.queue_moves import _FORM as MOVES
 from rocketray.actors.cluster.queue_moves import _Move
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
-from rocketray.actors.disks.disk_register import DiskRegister
-from rocketray.actors.disks.joined_cluster import JoinedCluster, write_joined
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.retries.retry_records import dead_lettered
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.backups.backup import back_up
+from rocketray.broker.backups.manifest import mark_incomplete
+from rocketray.broker.disks.disk_register import DiskRegister
+from rocketray.broker.disks.joined_cluster import JoinedCluster, write_joined
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.retries.retry_records import dead_lettered
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message

@@ -31,7 +31,7 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from support.group_model import GroupModel, Sent
 from support.stepped_app import TOPIC, SteppedApp, SteppedFeed
 
-from rocketray.actors.retries.retry_records import (
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import (
     ORIGIN_MESSAGE_ID,
     REDRIVEN_FROM,
     RETRY_TOPIC,
     dead_letter_topic,
     retry_topic,
 )
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
 from rocketray.topology.delivery.delivery import Delivery

@@ -9,7 +9,6 @@ from pathlib import Path
 from support.stores import FakeClock
 
 from rocketray.actors.delays.schedule import Place, Schedule
-from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.base.config import StoreConfig
 from rocketray.base.delay import (
     DELAY_LEVELS_MS,
@@ -19,6 +18,7 @@ from rocketray.base.delay import (
     at_level,
     at_time,
 )
+from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore

@@ -10,7 +10,7 @@ from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.client.node_process_api import NodeProcessApi
 from rocketray.actors.cluster.local_service import Loaded, LocalService
 from rocketray.actors.explaining.explanation import Explanation
-from rocketray.actors.retries.dead_letter_api import DeadLettersApi
+from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.runtime_lock import RuntimeLock
 

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.base.config import StoreConfig
+from rocketray.broker.shards.shard_writer import ShardWriter
 
 CONFIG = StoreConfig(
     commit_log_segment_bytes=64 * 1024,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from rocketray.actors.named_filters.filter_book import FilterBook, book_json, parse_book
-from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
+from rocketray.broker.named_filters.filter_book import FilterBook, book_json, parse_book
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
 from rocketray.runtime.files.file_documents import FileDocuments

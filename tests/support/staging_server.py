@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rocketray.actors.fetching.flight_service import FlightService
-from rocketray.actors.fetching.read_plan import DiskPlace
 from rocketray.actors.staging.staging_api import StagedBatch, StagedOverview, StagingVerdict
 from rocketray.actors.staging.staging_calls import staging_calls
+from rocketray.broker.fetching.flight_service import FlightService
+from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import StreamError
 from rocketray.runtime.files.half_file import BatchName, Half
 from rocketray.runtime.files.home import Home, settle_identity

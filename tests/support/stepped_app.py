@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
-from rocketray.actors.retries.retry_records import retry_topic
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.retries.retry_records import retry_topic
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import BatchError
 from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.testing import Broker, Member

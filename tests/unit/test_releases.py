@@ -20,21 +20,21 @@ from support.release_corpus import RELEASES, THIS, make, unpacked
 from support.stores import FakeClock
 
 from rocketray.actors.admin.dead_letters import Journal
-from rocketray.actors.backups.manifest import incomplete_disk, read_manifest
 from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.consumers.local_offsets import LocalOffsets
 from rocketray.actors.delays import delay_service
-from rocketray.actors.disks.disk_register import saved_disks
-from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.named_filters.filter_book import parse_book
 from rocketray.actors.staging.writer_ledger import WriterLedger
-from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.actors.transactions.transaction_state import TransactionProgress
 from rocketray.base.file_form import FileForm
+from rocketray.broker.backups.manifest import incomplete_disk, read_manifest
+from rocketray.broker.disks.disk_register import saved_disks
+from rocketray.broker.disks.joined_cluster import read_joined
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.named_filters.filter_book import parse_book
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.groups.journal.group_journal import GroupJournals

@@ -30,8 +30,8 @@ def test_files_stay_together_and_no_test_is_lost(request: pytest.FixtureRequest)
         ("tests/integration/test_node.py::test_spark_a", "node"),
         ("tests/integration/test_topics.py::test_a", "node"),
         (
-            "tests/unit/actors/topics/test_topics.py::test_a",
-            "tests/unit/actors/topics/test_topics.py",
+            "tests/unit/broker/topics/test_topics.py::test_a",
+            "tests/unit/broker/topics/test_topics.py",
         ),
         ("tests/integration/test_disks.py::test_spark_a", "tests/integration/test_disks.py"),
     ],

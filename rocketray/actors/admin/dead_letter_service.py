@@ -7,7 +7,7 @@ from itertools import islice
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.dead_letter_api import LetterBox, LetterPage
+from rocketray.broker.retries.dead_letter_api import LetterBox, LetterPage
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 

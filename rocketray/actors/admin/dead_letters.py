@@ -27,19 +27,7 @@ import numpy as np
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.tails import tail_of
-from rocketray.actors.filtering.filter_stream import RECORDS_MAX, scan_block
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.dead_letter_api import LetterBox
-from rocketray.actors.retries.deliveries import Place
-from rocketray.actors.retries.retry_records import (
-    RETRY_QUEUES,
-    dead_letter_topic,
-    queue_of,
-    retry_topic,
-)
-from rocketray.actors.retries.undeliverable import NODE_GROUPS, first_place
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.queue_views import QueueView, open_queues
 from rocketray.base.file_form import FileForm
 from rocketray.base.marks import (
     DELAY_PROPERTIES,
@@ -52,6 +40,18 @@ from rocketray.base.marks import (
     mark,
 )
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
+from rocketray.broker.filtering.filter_stream import RECORDS_MAX, scan_block
+from rocketray.broker.retries.dead_letter_api import LetterBox
+from rocketray.broker.retries.deliveries import Place
+from rocketray.broker.retries.retry_records import (
+    RETRY_QUEUES,
+    dead_letter_topic,
+    queue_of,
+    retry_topic,
+)
+from rocketray.broker.retries.undeliverable import NODE_GROUPS, first_place
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.queue_views import QueueView, open_queues
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,

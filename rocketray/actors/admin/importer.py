@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.names import is_system_topic
+from rocketray.broker.shards.shard_api import ShardApi, call_ends_ms
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocketray.actors.retries.dead_letter_api import DeadLettersApi
+from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 

@@ -11,22 +11,22 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from rocketray.actors.disks.disks_api import DISKS, DisksApi
-from rocketray.actors.fetching.range_api import PlaceApi, RangeApi, place_of, ranges_of
-from rocketray.actors.filtering.filter_api import FilterApi, filters_of
-from rocketray.actors.filtering.filtered_lag import FilteredLag
-from rocketray.actors.named_filters.named_filters_api import NAMED_FILTERS, NamedFiltersApi
-from rocketray.actors.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
-from rocketray.actors.shards.shard_api import (
+from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.broker.disks.disks_api import DISKS, DisksApi
+from rocketray.broker.fetching.range_api import PlaceApi, RangeApi, place_of, ranges_of
+from rocketray.broker.filtering.filter_api import FilterApi, filters_of
+from rocketray.broker.filtering.filtered_lag import FilteredLag
+from rocketray.broker.named_filters.named_filters_api import NAMED_FILTERS, NamedFiltersApi
+from rocketray.broker.retries.dead_letter_api import DEAD_LETTERS, DeadLettersApi
+from rocketray.broker.shards.shard_api import (
     ShardApi,
     ShardProcessApi,
     ShardStatistics,
     process_of,
     shard_of,
 )
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topics import TOPICS, Topics
-from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topics import TOPICS, Topics
 from rocketray.errors import (
     NodeElsewhereError,
     ShardUnavailableError,

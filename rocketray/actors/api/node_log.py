@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from rocketray.actors.fetching.range_api import RangeApi
-from rocketray.actors.fetching.read_plan import Bounds
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.log_reader import LogReader, Queue
+from rocketray.broker.fetching.range_api import RangeApi
+from rocketray.broker.fetching.read_plan import Bounds
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.log_reader import LogReader, Queue
 from rocketray.errors import NodeElsewhereError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import StoredMessage
 

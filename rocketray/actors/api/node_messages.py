@@ -6,9 +6,9 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
-from rocketray.actors.shards.shard_api import LookupApi, StoredFacts, lookups_of
-from rocketray.actors.topics.catalog import TopicConfig, shard_of_host
-from rocketray.actors.topics.topics import Topics
+from rocketray.broker.shards.shard_api import LookupApi, StoredFacts, lookups_of
+from rocketray.broker.topics.catalog import TopicConfig, shard_of_host
+from rocketray.broker.topics.topics import Topics
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import CallTransport, Endpoint, client_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.topics.catalog import TopicConfig
 
 from .tails import TailNode
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.disks.joined_cluster import read_joined
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import NodeElsewhereError, ShardUnavailableError
 from rocketray.runtime.files.home import identity_of
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from rocketray.actors.disks.disks_api import DisksApi
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.process_names import SHARED_PROCESS
-from rocketray.actors.topics.topics import Topics
 from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.recall import RecallHandle
 from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict
+from rocketray.broker.disks.disks_api import DisksApi
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.process_names import SHARED_PROCESS
+from rocketray.broker.topics.topics import Topics
 from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rocketray.actors.fetching.range_api import RangeApi
-from rocketray.actors.fetching.read_plan import Bounds
-from rocketray.actors.topics.queue_tail import QueueTail, Tail
-from rocketray.actors.topics.topics import Topics
+from rocketray.broker.fetching.range_api import RangeApi
+from rocketray.broker.fetching.read_plan import Bounds
+from rocketray.broker.topics.queue_tail import QueueTail, Tail
+from rocketray.broker.topics.topics import Topics
 from rocketray.errors import NodeElsewhereError, OffsetOutOfRangeError
 from rocketray.message import StoredMessage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rocketray.actors.shards.shard_api import ScrubState
+from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 
 __all__ = ["NODE", "NodeApi"]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate
 
-from rocketray.actors.disks.disks_api import DISKS, DiskReport, DisksApi
 from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.broker.disks.disks_api import DISKS, DiskReport, DisksApi
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.runtime.calls.endpoint import (
     CALL_TIMEOUT_S,

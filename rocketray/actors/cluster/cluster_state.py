@@ -31,16 +31,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.filtering.sql_filters import SqlFilters
-from rocketray.actors.named_filters.named_filters import NamedFilters
-from rocketray.actors.shards.shard_api import ExpiryOrder
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.placement import ONE_EACH, Placement
-from rocketray.actors.topics.system_retention import retry_orders
-from rocketray.actors.topics.topic_options import TopicOptions
-from rocketray.actors.topics.topic_registry import TopicRegistry
+from rocketray.broker.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.sql_filters import SqlFilters
+from rocketray.broker.named_filters.named_filters import NamedFilters
+from rocketray.broker.shards.shard_api import ExpiryOrder
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.placement import ONE_EACH, Placement
+from rocketray.broker.topics.system_retention import retry_orders
+from rocketray.broker.topics.topic_options import TopicOptions
+from rocketray.broker.topics.topic_registry import TopicRegistry
 from rocketray.errors import (
     ConfigError,
     RegisterUnavailableError,

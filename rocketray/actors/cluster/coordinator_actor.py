@@ -22,13 +22,13 @@ from typing import Any, cast
 
 from rocketray.actors.client.actor_names import RETRY_AFTER_MS, actor_or_none
 from rocketray.actors.client.node_api import NodeApi
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disks_api import DisksApi
-from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
-from rocketray.actors.shards.shard_api import ScrubState
-from rocketray.actors.topics.placement import Placement
-from rocketray.actors.topics.topics import TopicsApi
 from rocketray.base.config import StoreConfig
+from rocketray.broker.disks.disk_agent import DiskAgent
+from rocketray.broker.disks.disks_api import DisksApi
+from rocketray.broker.named_filters.named_filters_api import NamedFiltersApi
+from rocketray.broker.shards.shard_api import ScrubState
+from rocketray.broker.topics.placement import Placement
+from rocketray.broker.topics.topics import TopicsApi
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError, SupersededError
 from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.runtime.calls.endpoint import (

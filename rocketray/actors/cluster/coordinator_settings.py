@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.base.config import SCRUB_RATE
 from rocketray.base.file_form import FileForm
 from rocketray.base.names import QueuesPerProcess, check_queues_per_process
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.runtime.files.file_documents import Documents, SavedDocuments
 from rocketray.runtime.files.home import Home
 

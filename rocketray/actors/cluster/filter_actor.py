@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from rocketray.actors.client.ray_transport import RayTransport, begin
-from rocketray.actors.disks.copy_rounds import FileSums, Known
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disks_api import DiskApi, agent_of
-from rocketray.actors.filtering.engine import FilterEngine
-from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.disks.copy_rounds import FileSums, Known
+from rocketray.broker.disks.disk_agent import DiskAgent
+from rocketray.broker.disks.disks_api import DiskApi, agent_of
+from rocketray.broker.filtering.engine import FilterEngine
+from rocketray.broker.filtering.filter_api import FilterApi
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.kernels import compile_once
 from rocketray.runtime.calls.endpoint import ServedObjects, client_of
 from rocketray.runtime.files.home import Home

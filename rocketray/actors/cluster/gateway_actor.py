@@ -17,16 +17,16 @@ from typing import Any
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.fetching.range_api import PlaceApi, RangeApi
-from rocketray.actors.fetching.range_service import RangeService
-from rocketray.actors.fetching.serving_turn import ServingTurn
 from rocketray.actors.remote.fetch_calls import calls_of
 from rocketray.actors.remote.fetch_sessions import FetchSessions
 from rocketray.actors.remote.tail_calls import tail_calls
-from rocketray.actors.retries.dead_letter_api import DeadLettersApi
 from rocketray.actors.staging.staged_targets import StagedTargets
 from rocketray.actors.staging.staging_calls import staging_calls
 from rocketray.actors.staging.staging_service import StagingService
+from rocketray.broker.fetching.range_api import PlaceApi, RangeApi
+from rocketray.broker.fetching.range_service import RangeService
+from rocketray.broker.fetching.serving_turn import ServingTurn
+from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.errors import StreamError
 from rocketray.kernels import warm
 from rocketray.runtime.calls.endpoint import ServedObjects

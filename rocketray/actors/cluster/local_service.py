@@ -26,15 +26,15 @@ from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NodeProcessApi
-from rocketray.actors.disks.disks_api import DisksApi
 from rocketray.actors.explaining.explanation import Explanation
-from rocketray.actors.fetching.range_api import PlaceApi
-from rocketray.actors.filtering.filter_advice import doubts
-from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.named_filters.named_filters_api import NamedFiltersApi
-from rocketray.actors.retries.dead_letter_api import DeadLettersApi
-from rocketray.actors.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
-from rocketray.actors.topics.topics import TopicsApi
+from rocketray.broker.disks.disks_api import DisksApi
+from rocketray.broker.fetching.range_api import PlaceApi
+from rocketray.broker.filtering.filter_advice import doubts
+from rocketray.broker.filtering.filter_api import FilterApi
+from rocketray.broker.named_filters.named_filters_api import NamedFiltersApi
+from rocketray.broker.retries.dead_letter_api import DeadLettersApi
+from rocketray.broker.shards.shard_api import LookupApi, ShardApi, ShardProcessApi
+from rocketray.broker.topics.topics import TopicsApi
 from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.groups_api import GroupsApi, SessionsApi

@@ -23,13 +23,13 @@ from typing import Any, Self
 
 from rocketray.actors.client.connection import Connection, lose_node
 from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport
-from rocketray.actors.disks.disks_api import DISKS
-from rocketray.actors.disks.joined_cluster import JoinedCluster, note_joined, read_joined
-from rocketray.actors.fetching.service_identity import choose_port
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.topics import TOPICS
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.data_directory import data_directory
+from rocketray.broker.disks.disks_api import DISKS
+from rocketray.broker.disks.joined_cluster import JoinedCluster, note_joined, read_joined
+from rocketray.broker.fetching.service_identity import choose_port
+from rocketray.broker.topics.catalog import TopicCatalog
+from rocketray.broker.topics.topics import TOPICS
 from rocketray.errors import ConfigError, NodeNotRunningError, StreamError
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, FILTER_NAME, client_of, on_disk
 from rocketray.runtime.clock import system_clock_ms

@@ -19,12 +19,12 @@ from typing import Any, Concatenate
 
 from rocketray.actors.client.actor_names import RETRY_AFTER_MS
 from rocketray.actors.client.ray_transport import begin
-from rocketray.actors.disks.copy_rounds import RoundProgress
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disk_register import DiskRegister
-from rocketray.actors.disks.disks_api import CopiedQueue, DiskApi, DiskReport, agent_of
-from rocketray.actors.shards.shard_api import ShardApi, ShardStatistics, shard_of
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.disks.copy_rounds import RoundProgress
+from rocketray.broker.disks.disk_agent import DiskAgent
+from rocketray.broker.disks.disk_register import DiskRegister
+from rocketray.broker.disks.disks_api import CopiedQueue, DiskApi, DiskReport, agent_of
+from rocketray.broker.shards.shard_api import ShardApi, ShardStatistics, shard_of
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ConfigError, ShardUnavailableError
 from rocketray.runtime.calls.endpoint import Arguments
 from rocketray.runtime.files.file_documents import Documents

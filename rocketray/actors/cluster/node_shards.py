@@ -11,14 +11,14 @@ from typing import Any
 
 from rocketray.actors.client.actor_names import actor_or_none, find_actor
 from rocketray.actors.client.ray_transport import begin
-from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
-from rocketray.actors.shards.owned_shard import why_closed
-from rocketray.actors.shards.shard_api import ExpiryOrder, ScrubState, ShardApi, shard_of, shards_of
-from rocketray.actors.shards.shard_problems import subjects_of
-from rocketray.actors.shards.shard_process import Opened
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.topics.process_names import is_shared
-from rocketray.actors.topics.topic_start import Started
+from rocketray.broker.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.broker.shards.owned_shard import why_closed
+from rocketray.broker.shards.shard_api import ExpiryOrder, ScrubState, ShardApi, shard_of, shards_of
+from rocketray.broker.shards.shard_problems import subjects_of
+from rocketray.broker.shards.shard_process import Opened
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.topics.process_names import is_shared
+from rocketray.broker.topics.topic_start import Started
 from rocketray.errors import ActorError, ShardUnavailableError, StreamError
 from rocketray.runtime.calls.endpoint import disk_in, process_actor
 from rocketray.runtime.files.home import Home

@@ -24,12 +24,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from rocketray.actors.disks.copy_rounds import RoundProgress
-from rocketray.actors.disks.disks_api import CopiedQueue, MovedQueue
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.service_queues import may_move
-from rocketray.actors.topics.topic_start import Started
 from rocketray.base.file_form import FileForm
+from rocketray.broker.disks.copy_rounds import RoundProgress
+from rocketray.broker.disks.disks_api import CopiedQueue, MovedQueue
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.service_queues import may_move
+from rocketray.broker.topics.topic_start import Started
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError, StreamError
 from rocketray.runtime.files.file_documents import Documents
 

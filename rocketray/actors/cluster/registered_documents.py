@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rocketray.actors.disks.disk_register import DiskRegister, SavedDisks, saved_disks
 from rocketray.base.file_form import FileForm
+from rocketray.broker.disks.disk_register import DiskRegister, SavedDisks, saved_disks
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
 from rocketray.runtime.files.file_documents import Documents, FileDocuments
 from rocketray.runtime.files.home import Home

@@ -14,18 +14,18 @@ from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.shards.shard_api import (
+from rocketray.base.config import StoreConfig
+from rocketray.broker.shards.shard_api import (
     ExpiryOrder,
     LookupApi,
     ScrubState,
     ShardApi,
     ShardProcessApi,
 )
-from rocketray.actors.shards.shard_process import Opened, ShardProcess, remove_old_files
-from rocketray.actors.shards.shard_threads import ShardThreads
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.process_names import has_services
-from rocketray.base.config import StoreConfig
+from rocketray.broker.shards.shard_process import Opened, ShardProcess, remove_old_files
+from rocketray.broker.shards.shard_threads import ShardThreads
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.process_names import has_services
 from rocketray.kernels import compile_once
 from rocketray.runtime.calls.endpoint import ServedObjects
 from rocketray.runtime.clock import steady_clock_ms, system_clock_ms

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, Unpack
 
-from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
-from rocketray.actors.shards.shard_problems import subjects_of
-from rocketray.actors.topics.ack_mode import AckMode
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topic_options import TopicOptions
-from rocketray.actors.topics.topic_start import Started
+from rocketray.broker.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.broker.shards.shard_problems import subjects_of
+from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topic_options import TopicOptions
+from rocketray.broker.topics.topic_start import Started
 from rocketray.errors import (
     RegisterUnavailableError,
     ShardUnavailableError,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from rocketray.actors.topics.log_reader import Queue
+from rocketray.broker.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.filters.subscription import EVERYTHING
 from rocketray.groups.groups_api import SessionsApi

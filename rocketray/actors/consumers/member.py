@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Self, Unpack
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

@@ -21,7 +21,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset

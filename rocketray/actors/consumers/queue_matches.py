@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.filtering.engine import MATCH_RING_SUFFIX
-from rocketray.actors.filtering.scan_position import ScanPosition
+from rocketray.broker.filtering.engine import MATCH_RING_SUFFIX
+from rocketray.broker.filtering.scan_position import ScanPosition
 from rocketray.errors import FilterError, OffsetOutOfRangeError
 from rocketray.filters.counters import FilterCounters
 from rocketray.runtime.files.paths import consumer_directory, filter_doorbell_path, shard_directory

@@ -21,14 +21,14 @@ import orjson
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import WaitingByMinute
-from rocketray.actors.retries.deliveries import Submit, at_once
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.base.file_form import FileForm
 from rocketray.base.recall import RecallHandle
 from rocketray.base.whole_file import replace_file
+from rocketray.broker.retries.deliveries import Submit, at_once
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.errors import StreamError
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.runtime.files.paths import config_directory

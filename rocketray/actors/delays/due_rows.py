@@ -6,9 +6,9 @@ import logging
 
 import numpy as np
 
-from rocketray.actors.retries.deliveries import Place
-from rocketray.actors.retries.undeliverable import delayed_letter
 from rocketray.base.delay import restored
+from rocketray.broker.retries.deliveries import Place
+from rocketray.broker.retries.undeliverable import delayed_letter
 from rocketray.errors import InvalidMessageError
 from rocketray.message import ForwardedMessage, StoredMessage
 

@@ -21,7 +21,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rocketray.actors.retries.deliveries import (
+from rocketray.base.delay import TIMER_TOPIC, restored
+from rocketray.broker.retries.deliveries import (
     PATIENCE_S,
     Attempt,
     OutboundDeliveries,
@@ -33,7 +34,6 @@ from rocketray.actors.retries.deliveries import (
     grouped,
     store_once,
 )
-from rocketray.base.delay import TIMER_TOPIC, restored
 from rocketray.errors import InvalidMessageError, ShardUnavailableError
 from rocketray.message import ForwardedMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem

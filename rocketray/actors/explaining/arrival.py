@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.base.delay import DELAY_LEVELS_MS, WAITING_QUEUES
 from rocketray.base.marks import (
     DELAY_LEVEL,
@@ -28,6 +27,7 @@ from rocketray.base.names import (
     TIMER_TOPIC,
 )
 from rocketray.base.transaction import END_TOPIC, parse_decision
+from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.verdict_values import ExplainStep
 from rocketray.message import StoredMessage
 from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION

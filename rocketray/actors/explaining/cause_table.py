@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.filtering.block_verdicts import REASONS, BlockVerdicts
-from rocketray.actors.filtering.filter_stream import SCAN_MAX
-from rocketray.actors.filtering.preview import PreviewRange, spans_within
-from rocketray.actors.shards.shard_api import StoredFacts
-from rocketray.actors.topics.queue_views import QueueView, open_queues
 from rocketray.base.names import is_system_topic
+from rocketray.broker.filtering.block_verdicts import REASONS, BlockVerdicts
+from rocketray.broker.filtering.filter_stream import SCAN_MAX
+from rocketray.broker.filtering.preview import PreviewRange, spans_within
+from rocketray.broker.shards.shard_api import StoredFacts
+from rocketray.broker.topics.queue_views import QueueView, open_queues
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
 from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription

@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import cache
 
 from rocketray.actors.api.node_client import NodeClient, of_disks_there
-from rocketray.actors.retries.retry_records import origin_of, retry_topic
-from rocketray.actors.shards.shard_api import StoredFacts
-from rocketray.actors.topics.catalog import shard_of_host
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketray.base.transaction import GIVEN_UP_TOPIC
+from rocketray.broker.retries.retry_records import origin_of, retry_topic
+from rocketray.broker.shards.shard_api import StoredFacts
+from rocketray.broker.topics.catalog import shard_of_host
 from rocketray.errors import ConfigError, PredicateError
 from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription

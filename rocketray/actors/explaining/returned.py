@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rocketray.actors.filtering.block_scan import BlockScan
-from rocketray.actors.filtering.preview import PreviewRange, spans_within
-from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
-from rocketray.actors.topics.catalog import TopicConfig, shard_of_host
-from rocketray.actors.topics.queue_views import open_queues
 from rocketray.base.marks import GIVEN_UP_BY, REAL_TOPIC
 from rocketray.base.names import SCHEDULE_TOPIC
+from rocketray.broker.filtering.block_scan import BlockScan
+from rocketray.broker.filtering.preview import PreviewRange, spans_within
+from rocketray.broker.retries.retry_records import dead_letter_topic, origin_of, retry_topic
+from rocketray.broker.topics.catalog import TopicConfig, shard_of_host
+from rocketray.broker.topics.queue_views import open_queues
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import EVERYTHING, Subscription

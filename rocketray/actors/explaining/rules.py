@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rocketray.actors.shards.shard_api import StoredFacts
+from rocketray.broker.shards.shard_api import StoredFacts
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict
 from rocketray.groups.failing import FailingMessage

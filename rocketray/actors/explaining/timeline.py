@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.retries.retry_records import origin_of
-from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.base.marks import FAILURE_REASON, GIVEN_UP_BY, PRODUCER_GROUP, REAL_TOPIC, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX, GIVEN_UP_TOPIC, HALF_TOPIC, RETRY_PREFIX
 from rocketray.base.transaction import END_TOPIC, parse_decision
+from rocketray.broker.retries.retry_records import origin_of
+from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.verdict_values import FilterReason
 from rocketray.groups.journal.passages import Happening
 from rocketray.message import StoredMessage

@@ -14,9 +14,9 @@ from prometheus_client.metrics_core import Metric
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import TransactionCounts
-from rocketray.actors.filtering.filtered_lag import Exactness, FilteredLag
-from rocketray.actors.shards.shard_api import ShardStatistics
 from rocketray.base.names import RETRY_PREFIX, is_system_topic
+from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag
+from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.filters.counters import FilterCounters
 from rocketray.groups.group_descriptions import GroupDescription
 

@@ -14,10 +14,10 @@ from typing import TypeVar
 from rocketray.actors.api.node_client import NodeClient, lags_of, of_disks_there
 from rocketray.actors.api.node_messages import queues_there
 from rocketray.actors.api.system_api import TransactionOverview
-from rocketray.actors.filtering.filtered_lag import FilteredLag
-from rocketray.actors.shards.shard_api import ShardStatistics
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.delay import WAITING_QUEUES
+from rocketray.broker.filtering.filtered_lag import FilteredLag
+from rocketray.broker.shards.shard_api import ShardStatistics
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.groups.group_descriptions import GroupDescription
 

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocketray.actors.shards.shard_api import ShardApi, call_ends_ms, pieces_of
+from rocketray.broker.shards.shard_api import ShardApi, call_ends_ms, pieces_of
 from rocketray.errors import ShardMovedError, ShardUnavailableError
 from rocketray.runtime.ipc.acknowledgement import Ack
 from rocketray.runtime.ipc.ring import RING_BYTES

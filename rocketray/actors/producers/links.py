@@ -15,11 +15,11 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.topics.ack_mode import durability_of
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.names import check_topic
 from rocketray.base.property_text import text_to_give
+from rocketray.broker.topics.ack_mode import durability_of
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from rocketray.actors.retries.deliveries import grouped
 from rocketray.base.delay import Delay
 from rocketray.base.names import check_open_topic, check_topic
+from rocketray.broker.retries.deliveries import grouped
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_sharding_key

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rocketray.actors.topics.ack_mode import AckMode, durability_of
+from rocketray.broker.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message, with_sharding_key
 from rocketray.runtime.ipc.acknowledgement import Durability

@@ -23,8 +23,8 @@ from dataclasses import replace
 from typing import Self, Unpack, overload
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.base.delay import Delay
+from rocketray.broker.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
 from rocketray.message import ForwardedMessage, Message
 from rocketray.runtime.clock import system_clock_ms

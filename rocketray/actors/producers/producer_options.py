@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from rocketray.actors.topics.ack_mode import AckMode, durability_of
 from rocketray.base.delay import Delay, DelayOptions
 from rocketray.base.meant import refuse_unknown
+from rocketray.broker.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError
 from rocketray.store.batches.encoded_batch import RecordOptions
 from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind

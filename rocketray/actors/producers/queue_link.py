@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.topics.ack_mode import durability_of
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.names import is_closed_topic
+from rocketray.broker.topics.ack_mode import durability_of
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.runtime.ipc.ring import RING_BYTES, SLOT_COUNT

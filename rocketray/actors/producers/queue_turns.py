@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.topics.catalog import TopicConfig
 
 __all__ = ["AVOIDED_S", "STAY_MESSAGES", "STAY_S", "QueueTurns"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.shards.shard_api import ShardApi
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.shards.shard_api import ShardApi
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.runtime.files.paths import process_doorbell_path, producer_rings_directory
 from rocketray.runtime.files.runtime_lock import RuntimeMark
 from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell

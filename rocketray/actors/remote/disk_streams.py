@@ -18,7 +18,7 @@ from rocketray.actors.consumers.stream_source import (
     QueueBounds,
     StreamSource,
 )
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.groups.filter_plan import QueuePart
 from rocketray.runtime.files.runtime_lock import RuntimeMark
 from rocketray.runtime.ipc.control_page import Doorbell

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.fetching.flight_link import FlightLink
-from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.filtering.seen_messages import SeenMessage
-from rocketray.actors.filtering.tail import NO_COUNTS, TailCounts, TailStart, TopicTail
+from rocketray.broker.fetching.flight_link import FlightLink
+from rocketray.broker.fetching.read_plan import DiskPlace
+from rocketray.broker.filtering.seen_messages import SeenMessage
+from rocketray.broker.filtering.tail import NO_COUNTS, TailCounts, TailStart, TopicTail
 from rocketray.errors import (
     ActorError,
     ConfigError,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyarrow import flight
 
-from rocketray.actors.fetching.flight_link import SentBatch
-from rocketray.actors.fetching.flight_server import FlightCalls
+from rocketray.broker.fetching.flight_link import SentBatch
+from rocketray.broker.fetching.flight_server import FlightCalls
 
 from .fetch_api import FetchApi
 from .fetch_wire import (

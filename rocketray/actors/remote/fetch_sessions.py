@@ -28,8 +28,8 @@ from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.consumers.filter_errors import FilterErrorLog
 from rocketray.actors.consumers.queue_stream import QueueStream, QueueStreams, queue_bounds
 from rocketray.actors.consumers.stream_source import QueueBounds
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.base.names import check_group, check_topic
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.store.reading.packed_records import pack_records

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketray.actors.consumers.stream_source import QueueBounds
-from rocketray.actors.fetching.flight_link import SentBatch
 from rocketray.base.names import check_group, check_topic
+from rocketray.broker.fetching.flight_link import SentBatch
 from rocketray.errors import ConfigError, InvalidMessageError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from rocketray.actors.filtering.seen_messages import SeenMessage, Verdicts
-from rocketray.actors.filtering.tail import NO_COUNTS, TailCounts
+from rocketray.broker.filtering.seen_messages import SeenMessage, Verdicts
+from rocketray.broker.filtering.tail import NO_COUNTS, TailCounts
 from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.filters.message_filter import MessageFilter
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rocketray.actors.consumers.stream_source import QueueBounds
-from rocketray.actors.fetching.flight_link import ResultT, SentBatch
+from rocketray.broker.fetching.flight_link import ResultT, SentBatch
 from rocketray.groups.member_options import FetchCompression
 
 from .fetch_api import Fetch, FetchedQueue

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from rocketray.actors.fetching.flight_server import FlightCalls
-from rocketray.actors.filtering.tail import TopicTail
+from rocketray.broker.fetching.flight_server import FlightCalls
+from rocketray.broker.filtering.tail import TopicTail
 
 from .tail_wire import STEP_BYTES, TAIL, TailFetch, TailStep, packed
 

@@ -17,9 +17,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rocketray.actors.filtering.seen_messages import SeenEntries
-from rocketray.actors.filtering.tail import TailCounts, TailStart
 from rocketray.base.names import check_topic
+from rocketray.broker.filtering.seen_messages import SeenEntries
+from rocketray.broker.filtering.tail import TailCounts, TailStart
 from rocketray.errors import ConfigError, InvalidMessageError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from rocketray.actors.fetching.flight_client import (
+from rocketray.broker.fetching.flight_client import (
     BROKEN_OFF,
     call_options,
     error_of,
     open_client,
     upload_of,
 )
-from rocketray.actors.fetching.read_plan import FetchService
+from rocketray.broker.fetching.read_plan import FetchService
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.runtime.files.half_file import BatchName, Half
 

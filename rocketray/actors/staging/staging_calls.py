@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from rocketray.actors.fetching.flight_server import FlightCalls
-from rocketray.actors.topics.topics import Topics
+from rocketray.broker.fetching.flight_server import FlightCalls
+from rocketray.broker.topics.topics import Topics
 from rocketray.runtime.files.half_file import Half, HalfFile, read_frames
 from rocketray.runtime.files.paths import staged_directory
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import time
 
-from rocketray.actors.fetching.flight_link import FlightLink
-from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.fetching.flight_link import FlightLink
+from rocketray.broker.fetching.read_plan import DiskPlace
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.runtime.files.half_file import BatchName, HalfFile, HalfSink, HalfWriter, new_half
 from rocketray.runtime.files.home import has_identity
 from rocketray.runtime.files.paths import staged_directory

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.retries.deliveries import LOOK_MS, OutboundDeliveries, Place, Submit, at_once
+from rocketray.broker.retries.deliveries import LOOK_MS, OutboundDeliveries, Place, Submit, at_once
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from rocketray.runtime.files.half_file import (
     BatchName,

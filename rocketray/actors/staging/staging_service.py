@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rocketray.actors.retries.deliveries import Submit, at_once
+from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.errors import StreamError
 from rocketray.runtime.files.half_file import BatchName, Half
 from rocketray.runtime.files.paths import staged_directory, writers_directory

@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.deliveries import Place
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.base.names import DEAD_LETTER_PREFIX
+from rocketray.broker.retries.deliveries import Place
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_process import ShardProcess
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message, StoredMessage
 from rocketray.runtime.files.state_files import disk_use

@@ -30,20 +30,6 @@ from functools import partial
 from typing import Protocol
 
 from rocketray.actors.api.system_api import TransactionCounts, TransactionOverview, UndecidedHalf
-from rocketray.actors.retries.deliveries import (
-    LOOK_MS,
-    PATIENCE_S,
-    Attempt,
-    OutboundDeliveries,
-    Place,
-    Submit,
-    TargetQueues,
-    at_once,
-    attempt,
-    portions,
-    store_once,
-)
-from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS, half_letter
 from rocketray.base.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
@@ -61,6 +47,20 @@ from rocketray.base.transaction import (
     parse_decision,
     target,
 )
+from rocketray.broker.retries.deliveries import (
+    LOOK_MS,
+    PATIENCE_S,
+    Attempt,
+    OutboundDeliveries,
+    Place,
+    Submit,
+    TargetQueues,
+    at_once,
+    attempt,
+    portions,
+    store_once,
+)
+from rocketray.broker.retries.undeliverable import TRANSACTION_LETTERS, half_letter
 from rocketray.errors import (
     InvalidMessageError,
     InvalidNameError,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.api.system_api import TransactionOverview
-from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
-from rocketray.actors.topics.system_retention import DECIDED
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
+from rocketray.broker.retries.deliveries import Submit, at_once
+from rocketray.broker.topics.system_retention import DECIDED
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 from rocketray.runtime.files.paths import config_directory

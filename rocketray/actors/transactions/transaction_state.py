@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from rocketray.actors.retries.deliveries import Place
 from rocketray.base.file_form import FileForm
 from rocketray.base.transaction import Ending, Verdict
+from rocketray.broker.retries.deliveries import Place
 
 __all__ = ["Decided", "Fate", "Pending", "TransactionLimits", "TransactionProgress"]
 

@@ -9,7 +9,7 @@ from rocketray.cli.terminal.output import print_line, print_table
 from .messages import one_line
 
 if TYPE_CHECKING:
-    from rocketray.actors.filtering.filter_diff import FilterDiff
+    from rocketray.broker.filtering.filter_diff import FilterDiff
 
 __all__ = ["diff_lines"]
 

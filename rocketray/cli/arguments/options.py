@@ -232,7 +232,7 @@ def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list
 
 def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -> None:
     """Warn on stderr if *subscription* probably rejects messages of *topics* that are wanted."""
-    from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
+    from rocketray.broker.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
     for line in doubts(data, topics, subscription):
         progress(f"warning: {line}")

@@ -44,8 +44,8 @@ from .filter_stats_command import stats
 from .named_filter_commands import list_filters, remove, save, show
 
 if TYPE_CHECKING:
-    from rocketray.actors.filtering.preview import Preview
-    from rocketray.actors.filtering.seen_messages import SeenMessage
+    from rocketray.broker.filtering.preview import Preview
+    from rocketray.broker.filtering.seen_messages import SeenMessage
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["evaluate", "filters"]
@@ -176,10 +176,10 @@ def preview(
     with their verdict and why. The number of rejected ones is without those that failed.
     """
     from rocketray.actors.api.queues_here import queues_in  # noqa: PLC0415 - slow
-    from rocketray.actors.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
-    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
-    from rocketray.actors.filtering.preview import preview as run  # noqa: PLC0415 - the same
-    from rocketray.actors.filtering.seen_messages import SeenMessage  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
+    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.preview import preview as run  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.seen_messages import SeenMessage  # noqa: PLC0415 - the same
     from rocketray.filters.verdict_values import FilterReason  # noqa: PLC0415 - the same
 
     if expression is not None and sql is not None:

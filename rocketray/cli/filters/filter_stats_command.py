@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.api.queues_here import QueuesHere
-    from rocketray.actors.filtering.preview import Preview
+    from rocketray.broker.filtering.preview import Preview
     from rocketray.filters.counters import FilterCounters
     from rocketray.groups.group_descriptions import GroupDescription
 
@@ -164,7 +164,7 @@ def _since(
 ) -> tuple[Preview, QueuesHere] | str:
     """Evaluate the filter of *group* on what is stored; return why, if that is not possible."""
     from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - slow
-    from rocketray.actors.filtering.preview import PreviewRange, preview  # noqa: PLC0415 - slow
+    from rocketray.broker.filtering.preview import PreviewRange, preview  # noqa: PLC0415 - slow
 
     topic = node.topics.all().get(group.topic)
     if topic is None:

@@ -37,8 +37,8 @@ from rocketray.runtime.machine import user_name
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
-    from rocketray.actors.named_filters.filter_book import NamedFilter
-    from rocketray.actors.named_filters.named_filters_api import FilterUse
+    from rocketray.broker.named_filters.filter_book import NamedFilter
+    from rocketray.broker.named_filters.named_filters_api import FilterUse
     from rocketray.filters.sql92.advice import Advice
     from rocketray.filters.subscription import Subscription
 

@@ -14,7 +14,7 @@ from rocketray.cli.terminal.output import as_time, print_json, print_line, print
 
 if TYPE_CHECKING:
     from rocketray.actors.explaining.cause_table import CauseRow, CauseTable
-    from rocketray.actors.filtering.preview import PreviewRange
+    from rocketray.broker.filtering.preview import PreviewRange
     from rocketray.message import StoredMessage
     from rocketray.views.offset_or_time import Bound
 
@@ -54,7 +54,7 @@ def print_causes(
 def _range_of(
     begin_text: str | None, end_text: str | None, queue_id: int | None, limit: int
 ) -> PreviewRange:
-    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
     begin = None if begin_text is None else parse_bound(begin_text)
     end = None if end_text is None else parse_bound(end_text)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from rocketray.actors.filtering.seen_messages import SeenMessage
-    from rocketray.actors.filtering.tail import TailCounts, TailStart
     from rocketray.actors.remote.disks_tail import DisksTail, UnreadQueues
+    from rocketray.broker.filtering.seen_messages import SeenMessage
+    from rocketray.broker.filtering.tail import TailCounts, TailStart
     from rocketray.message import StoredMessage
 
 __all__ = ["Notices", "parse_start", "summary", "tail"]
@@ -131,7 +131,7 @@ def tail(
 
 def parse_start(text: str) -> TailStart:
     """Return where a tail begins; raises :class:`typer.BadParameter`."""
-    from rocketray.actors.filtering.tail import TailStart  # noqa: PLC0415 - imports Numba
+    from rocketray.broker.filtering.tail import TailStart  # noqa: PLC0415 - imports Numba
 
     if text in ("latest", "earliest"):
         return TailStart("latest" if text == "latest" else "earliest")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.actors.admin.letters_there import letters_there, redrive_there
-from rocketray.actors.retries.retry_records import topic_of
 from rocketray.base.marks import FAILURE_REASON, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX
+from rocketray.broker.retries.retry_records import topic_of
 from rocketray.cli.arguments.messages import one_line, printable
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
-    from rocketray.actors.retries.dead_letter_api import LetterBox
+    from rocketray.broker.retries.dead_letter_api import LetterBox
     from rocketray.filters.subscription import Subscription
     from rocketray.message import StoredMessage
 

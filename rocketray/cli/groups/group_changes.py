@@ -260,8 +260,8 @@ def _compare(
     """Show what the group would get with the new filter, of what it has not read yet."""
     from rocketray.actors.admin.waiting_retries import waiting_retries  # noqa: PLC0415 - NumPy
     from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - the same
-    from rocketray.actors.filtering.filter_diff import diff_filters  # noqa: PLC0415 - the same
-    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
 
     there = chosen_groups(node.groups.all(), group)
     found = next((each for each in there if each.topic == topic), None)

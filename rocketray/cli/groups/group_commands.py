@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.filtering.filtered_lag import FilteredLag
+    from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
 
 __all__ = ["groups"]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rocketray.actors.consumers.member import GroupConsumer
-    from rocketray.actors.topics.consumed_batch import ConsumedBatch
+    from rocketray.broker.topics.consumed_batch import ConsumedBatch
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.groups.member_options import MemberOptions

@@ -19,7 +19,7 @@ from rocketray.topology.values.topic import Topic
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
-    from rocketray.actors.topics.catalog import TopicConfig
+    from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.topology.app.app import App
 
 __all__ = ["Labels", "parse_labels", "plan_of", "queues_to_read"]

@@ -20,7 +20,7 @@ from rocketray.topology.hosting.host_status import STATUS_TIMEOUT_S
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from rocketray.actors.shards.shard_api import ScrubState
+    from rocketray.broker.shards.shard_api import ScrubState
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.topology.app.agent_statistics import AgentStatistics
     from rocketray.topology.app.sink_statistics import SinkStatistics

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.disks.joined_cluster import read_joined
+from rocketray.broker.disks.joined_cluster import read_joined
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, counted, print_result
 from rocketray.runtime.clock import system_clock_ms
 
 if TYPE_CHECKING:
-    from rocketray.actors.backups.backup import OnProgress
-    from rocketray.actors.backups.manifest import Manifest
+    from rocketray.broker.backups.backup import OnProgress
+    from rocketray.broker.backups.manifest import Manifest
     from rocketray.cli.terminal.progress import ProgressDisplay
 
 __all__ = ["backup", "restore"]
@@ -42,7 +42,7 @@ def backup(
     A cluster of several disks has a backup of each, made on its machine. A stopped node cannot be
     started meanwhile.
     """
-    from rocketray.actors.backups.backup import back_up  # noqa: PLC0415 - imports NumPy
+    from rocketray.broker.backups.backup import back_up  # noqa: PLC0415 - imports NumPy
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
     refuse_cluster("backup", data)
@@ -77,7 +77,7 @@ def restore(
 
     The disks of a cluster are restored one by one, each where it is to be used.
     """
-    from rocketray.actors.backups import restore as restoration  # noqa: PLC0415 - imports NumPy
+    from rocketray.broker.backups import restore as restoration  # noqa: PLC0415 - imports NumPy
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
     begun = time.monotonic()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.filtering.filtered_lag import FilteredLag
+    from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
 
 __all__ = ["FlowSample", "Flows", "GroupFlow", "TopicFlow", "flows_between", "sample", "show_flows"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.actors.topics.placement import DiskSpace, QueueMove, drained, rebalanced
-from rocketray.actors.topics.service_queues import may_move
+from rocketray.broker.topics.placement import DiskSpace, QueueMove, drained, rebalanced
+from rocketray.broker.topics.service_queues import may_move
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import counted, print_json, print_line, progress
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.disks.copy_rounds import RoundProgress
+    from rocketray.broker.disks.copy_rounds import RoundProgress
     from rocketray.runtime.files.home import Home
 
 __all__ = ["drain", "move_queue", "rebalance"]
@@ -197,7 +197,7 @@ def _move(
     on_progress: Callable[[RoundProgress], object],
 ) -> tuple[dict[str, Any], str]:
     """Make a move; return its figures, and a text of them."""
-    from rocketray.actors.disks.disks_api import MovedQueue  # noqa: PLC0415 - not for help
+    from rocketray.broker.disks.disks_api import MovedQueue  # noqa: PLC0415 - not for help
 
     moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
     while not isinstance(moved, MovedQueue):

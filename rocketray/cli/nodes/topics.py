@@ -38,8 +38,8 @@ from rocketray.views.topic_records import described_topic, topic_record
 
 if TYPE_CHECKING:
     from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.topics.catalog import TopicConfig
-    from rocketray.actors.topics.topic_start import TopicProgress
+    from rocketray.broker.topics.catalog import TopicConfig
+    from rocketray.broker.topics.topic_start import TopicProgress
     from rocketray.store.retention import RetentionPolicy
 
 __all__ = ["TopicWait", "topics"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.named_filters.filter_book import NamedFilter
+from rocketray.broker.named_filters.filter_book import NamedFilter
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
-from rocketray.actors.filtering.filtered_lag import Exactness
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.filtering.filtered_lag import Exactness
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import StreamError
 
 __all__ = ["EVERY_S", "LagSample", "Samples", "TopicSample"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketray import __version__
 from rocketray.actors.api.node_client import NodeClient, of_disks_there
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.console.facts.process_table import processes_of
 from rocketray.errors import ConfigError
 from rocketray.views.disk_records import disk_records

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.shards.shard_api import ShardStatistics
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.shards.shard_api import ShardStatistics
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.console.changes.group_jobs import GroupJob
 from rocketray.console.facts.samples import Samples
 from rocketray.errors import ConfigError, StreamError

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.filtering.seen_messages import SeenMessage
-from rocketray.actors.filtering.tail import TailStart
 from rocketray.actors.remote.disks_tail import AskNode, DisksTail, TailQuery
 from rocketray.base.names import check_topic
+from rocketray.broker.filtering.seen_messages import SeenMessage
+from rocketray.broker.filtering.tail import TailStart
 from rocketray.console.changes.form_fields import (
     EXPRESSION_MAX,
     AskFilter,

@@ -237,7 +237,7 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
     """Return a line for each reason why an agent's filter may reject wanted messages.
 
     A filter with a typo looks like a topic without messages. The checks, which use a filter's text
-    and the newest messages of its topics, are in actors/filtering/filter_advice.py.
+    and the newest messages of its topics, are in broker/filtering/filter_advice.py.
 
     Reads files, so it may block.
     """
@@ -256,7 +256,7 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
             subscription = connection.named_filters.get(topic, subscription).subscription
         if subscription.expression_type == "CLASS" or subscription.expression in _EVERYTHING:
             continue  # a predicate cannot be checked, and "*" rejects nothing
-        from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
+        from rocketray.broker.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
         topics = channel.matching(connection.topics.all() if channel.pattern else {})
         found = doubts(data, topics, subscription)

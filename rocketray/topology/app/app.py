@@ -22,10 +22,10 @@ from faust.types.channels import ChannelT
 
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.producers.producer_options import check_tracing
-from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.delay import Delay
 from rocketray.base.names import check_queue_count
+from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect

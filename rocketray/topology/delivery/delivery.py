@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from faust.events import Event
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.actors.retries.retry_records import redeliveries_of
+from rocketray.broker.retries.retry_records import redeliveries_of
 from rocketray.groups.failing import FailingMessage
 from rocketray.message import StoredMessage
 from rocketray.runtime.process_logs.log_line import MessagePlace
@@ -40,7 +40,7 @@ from rocketray.topology.values.wire import key_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rocketray.actors.topics.consumed_batch import ConsumedBatch
+    from rocketray.broker.topics.consumed_batch import ConsumedBatch
     from rocketray.topology.values.failure_rules import FailureRules
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Handling of a message on which a handler raised, or that cannot be decoded.
 
 - By default the message is sent back to the node and redelivered later, through its group's retry
-  topic (see actors/retries/retry_records.py); the handler continues with the next message. After
+  topic (see broker/retries/retry_records.py); the handler continues with the next message. After
   ``max_attempts`` it is dead-lettered.
 - An ``ordered`` agent holds the queue instead, as RocketMQ's SUSPEND_CURRENT_QUEUE_A_MOMENT: the
   queue pauses for ``suspend`` seconds, and the same message is redelivered before any other of that
@@ -26,7 +26,7 @@ import logging
 
 from faust.exceptions import DecodeError
 
-from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
+from rocketray.broker.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.groups.failing import reason_of
 from rocketray.runtime.process_logs.log_line import MessagePlace, place_extra

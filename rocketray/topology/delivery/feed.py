@@ -30,14 +30,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.retries.retry_records import (
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import (
     dead_lettered,
     redeliveries_of,
     retry_topic,
     sent_back,
 )
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.groups.failing import FailingMessage
 from rocketray.runtime.clock import system_clock_ms

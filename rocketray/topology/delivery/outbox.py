@@ -29,9 +29,9 @@ from faust.types.tuples import TP
 from rocketray.actors.producers.batch import SendResult, SendResults
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.send_future import SendFuture
-from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.base.delay import Delay
 from rocketray.base.recall import RecallHandle
+from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import OwnerFencedError, ShardUnavailableError
 from rocketray.message import Message
 from rocketray.runtime.one_process import OfOneProcess

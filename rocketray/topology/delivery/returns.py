@@ -18,12 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.deliveries import Place
-from rocketray.actors.retries.retry_records import RETRY_QUEUES, SentBack, in_queue
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.service_queues import is_of_service
 from rocketray.base.delay import REAL_TOPIC, WAITING_QUEUES
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.broker.retries.deliveries import Place
+from rocketray.broker.retries.retry_records import RETRY_QUEUES, SentBack, in_queue
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.service_queues import is_of_service
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.store.formats.sys_flag import TRANSACTION

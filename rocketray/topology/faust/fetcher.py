@@ -18,9 +18,9 @@ from typing import Any
 from mode import Service
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.named_filters.joining import join_by_filter
-from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.broker.named_filters.joining import join_by_filter
+from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import EVERYTHING, Subscription

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.fetching.range_api import DiskQueues
-from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.cluster import Cluster
+from rocketray.broker.fetching.range_api import DiskQueues
+from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, QueueKey
+from rocketray.broker.topics.catalog import TopicConfig
 
 __all__ = ["ClusterTopics"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey, Range
 
 __all__ = ["Division", "divide"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from rocketray.actors.disks.joined_cluster import read_joined
-from rocketray.actors.named_filters.filter_book import NamedFilter
-from rocketray.actors.named_filters.filter_files import filters_in
 from rocketray.base.cluster import Cluster
+from rocketray.broker.disks.joined_cluster import read_joined
+from rocketray.broker.named_filters.filter_book import NamedFilter
+from rocketray.broker.named_filters.filter_files import filters_in
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
 
 from .topic_choice import TopicChoice

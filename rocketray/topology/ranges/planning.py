@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, check_loss
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey, Range, check_loss
 from rocketray.errors import ConfigError
 
 from .offset_rules import QueueOffsets

@@ -12,7 +12,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from rocketray.actors.fetching.read_plan import DiskPlace, QueueKey, Range, ReadPlan
+from rocketray.broker.fetching.read_plan import DiskPlace, QueueKey, Range, ReadPlan
 
 __all__ = ["TaskRange", "TaskRanges", "placed", "read_ranges"]
 
@@ -53,7 +53,7 @@ def placed(
 def read_ranges(ranges: TaskRanges, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     """Return the matching messages of a task, each range in queue order, in the store's types."""
     # Loads kernels, which tasks have and planners do not.
-    from rocketray.actors.fetching.reading import read_part  # noqa: PLC0415
+    from rocketray.broker.fetching.reading import read_part  # noqa: PLC0415
 
     warn = logger.warning
     return chain.from_iterable(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.topics.queue_views import open_queues, topics_in
 from rocketray.base.names import is_internal_by_name
+from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, QueueKey
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.topics.queue_views import open_queues, topics_in
 from rocketray.runtime.files.restorations import restorations_of
 
 from .time_search import first_in_view

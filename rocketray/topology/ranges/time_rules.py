@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey
 from rocketray.errors import ConfigError
 
 from .offset_rules import LATEST, OffsetRule, check_known, parse_named

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey
-from rocketray.actors.topics.queue_views import QueueView
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey
+from rocketray.broker.topics.queue_views import QueueView
 from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["find_in_queue", "first_in_view"]

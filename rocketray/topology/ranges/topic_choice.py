@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rocketray.actors.fetching.read_plan import QueueKey
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.meant import meant
 from rocketray.base.names import check_topic
+from rocketray.broker.fetching.read_plan import QueueKey
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError, TopicNotFoundError
 
 __all__ = ["TopicChoice", "assigned", "matching", "named"]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rocketray.actors.fetching.bounds import QueuePages
-from rocketray.actors.fetching.read_plan import Bounds, DiskPlace, QueueKey
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.base.cluster import CLUSTER_VARIABLE, Cluster
 from rocketray.base.data_directory import DATA_VARIABLE
+from rocketray.broker.fetching.bounds import QueuePages
+from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, QueueKey
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ConfigError, StoreError, TopicNotFoundError
 from rocketray.runtime.files.paths import config_directory, identity_file, shard_directory
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypedDict
 
-from rocketray.actors.fetching.read_plan import ReadPlan
 from rocketray.base.meant import refuse_unknown
+from rocketray.broker.fetching.read_plan import ReadPlan
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect

@@ -23,10 +23,10 @@ from ray.data.block import BlockMetadata
 from ray.data.datasource import Datasource, ReadTask
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.fetching.range_reader import tell_doubts
-from rocketray.actors.fetching.read_plan import ReadPlan
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.names import check_topic
+from rocketray.broker.fetching.range_reader import tell_doubts
+from rocketray.broker.fetching.read_plan import ReadPlan
 from rocketray.errors import NodeNotRunningError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription, describe_difference
 from rocketray.topology.ranges.offset_rules import (

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from rocketray.actors.fetching.read_plan import Range
+from rocketray.broker.fetching.read_plan import Range
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription, parse
 

@@ -38,8 +38,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
 from rocketray.base.environment import process_environ
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.ranges.division import divide

@@ -12,10 +12,10 @@ import logging
 import socket
 from pathlib import Path
 
-from rocketray.actors.fetching.read_plan import DiskPlace, FetchService
-from rocketray.actors.fetching.service_identity import kept_service
 from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.base.cluster import Cluster
+from rocketray.broker.fetching.read_plan import DiskPlace, FetchService
+from rocketray.broker.fetching.service_identity import kept_service
 from rocketray.errors import StreamError
 from rocketray.runtime.files.home import identity_of
 from rocketray.runtime.files.node_description import read_description

@@ -31,9 +31,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketray.actors.fetching.read_plan import DiskPlace
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
+from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.half_file import BatchName, Half, HalfWriter

@@ -31,7 +31,7 @@ from faust.types.tuples import TP, ConsumerMessage
 
 from rocketray.actors.api.node_log import NodeLog
 from rocketray.actors.consumers.app_member import AppMember
-from rocketray.actors.topics.log_reader import Queue
+from rocketray.broker.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import StoredMessage
 from rocketray.runtime.outage_log import OutageLog

@@ -6,7 +6,7 @@ change of a key counts, so changes wait in a buffer, where a later one replaces 
 are sent before offsets are committed.
 
 Each change has the ownership epoch of the part when the change was made. The changelog refuses it
-once the queue has a newer owner (actors/shards/ownership_fence.py).
+once the queue has a newer owner (broker/shards/ownership_fence.py).
 
 Invariant: a change that a flush had to send is sent, or still in the buffer, however it ends;
 unless it was forgotten, because its queue may have another owner.
@@ -23,7 +23,7 @@ from faust.exceptions import DecodeError
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY
+from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.values.wire import key_of, utf8_text

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from rocketray.actors.topics.ownership_record import epoch_of
-from rocketray.actors.topics.queue_tail import Tail
+from rocketray.broker.topics.ownership_record import epoch_of
+from rocketray.broker.topics.queue_tail import Tail
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
 

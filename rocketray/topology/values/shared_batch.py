@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from faust.types.tuples import TP
 
-from rocketray.actors.retries.retry_records import queue_of, topic_of
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.broker.retries.retry_records import queue_of, topic_of
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import StoredMessage
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rocketray.actors.topics.consumed_batch import ConsumedBatch
+    from rocketray.broker.topics.consumed_batch import ConsumedBatch
 
 __all__ = ["ARROW_COLUMNS", "DAMAGE", "SharedBatch"]
 
@@ -130,7 +130,7 @@ class SharedBatch:
     def _columns_of(self, batch: ConsumedBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
         made = batch.to_arrow(columns)
         if self.is_retry:
-            from rocketray.actors.retries.first_topics import with_first_topics  # noqa: PLC0415
+            from rocketray.broker.retries.first_topics import with_first_topics  # noqa: PLC0415
 
             made = with_first_topics(made, batch.messages())
         return made

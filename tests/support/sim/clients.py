@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.fetching.range_reader import BlockFilter
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic, sent_back
+from rocketray.broker.fetching.range_reader import BlockFilter
+from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import EVERYTHING
 from rocketray.message import Message, StoredMessage

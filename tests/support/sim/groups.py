@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from rocketray.actors.retries.retry_records import retry_topic
+from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 from .clients import Reader

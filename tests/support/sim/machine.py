@@ -32,7 +32,7 @@ from unittest import mock
 
 import numpy as np
 
-from rocketray.actors.topics import topic_start
+from rocketray.broker.topics import topic_start
 from rocketray.runtime.files.paths import runtime_directory
 from rocketray.store.files import file_system
 from rocketray.testing import Clock

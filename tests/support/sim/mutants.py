@@ -17,18 +17,18 @@ from rocketray.actors.consumers.member_queues import MemberQueues
 from rocketray.actors.consumers.member_session import MemberSession
 from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.delays import schedule
-from rocketray.actors.filtering import filter_stream
-from rocketray.actors.retries.deliveries import Attempt
-from rocketray.actors.shards import compaction, shard_writer
-from rocketray.actors.shards.ownership_fence import OwnershipFence
-from rocketray.actors.shards.repeated_batches import RepeatedBatches
-from rocketray.actors.shards.shard_appends import ShardAppends
 from rocketray.actors.system.system_log import SystemLog
-from rocketray.actors.topics import topic_registry
-from rocketray.actors.topics.topic_registry import TopicRegistry
 from rocketray.actors.transactions.transaction_engine import TransactionEngine
 from rocketray.actors.transactions.transaction_service import TransactionService
 from rocketray.base import whole_file
+from rocketray.broker.filtering import filter_stream
+from rocketray.broker.retries.deliveries import Attempt
+from rocketray.broker.shards import compaction, shard_writer
+from rocketray.broker.shards.ownership_fence import OwnershipFence
+from rocketray.broker.shards.repeated_batches import RepeatedBatches
+from rocketray.broker.shards.shard_appends import ShardAppends
+from rocketray.broker.topics import topic_registry
+from rocketray.broker.topics.topic_registry import TopicRegistry
 from rocketray.groups import membership
 from rocketray.groups.group_offsets import GroupOffsets
 from rocketray.groups.lease import Lease

@@ -13,15 +13,15 @@ from typing import Any
 
 from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.filtering.engine import FilterEngine
-from rocketray.actors.filtering.filter_api import FilterApi
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.shards.shard_api import LookupApi, ShardApi
-from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.process_names import SHARED_PROCESS
-from rocketray.actors.topics.topic_start import Started
-from rocketray.actors.topics.topics import TopicsApi
+from rocketray.broker.filtering.engine import FilterEngine
+from rocketray.broker.filtering.filter_api import FilterApi
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.shards.shard_api import LookupApi, ShardApi
+from rocketray.broker.shards.shard_process import ShardProcess
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.process_names import SHARED_PROCESS
+from rocketray.broker.topics.topic_start import Started
+from rocketray.broker.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.runtime.calls.endpoint import Endpoint

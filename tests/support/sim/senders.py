@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketray.actors.topics.ack_mode import AckMode
+from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import ShardUnavailableError, TransactionDecidedError
 
 from .history import Sent, WrongError

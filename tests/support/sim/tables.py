@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from rocketray.actors.api.queue_owners import fence_queue
-from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.errors import OwnerFencedError, StreamError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.tables.changelog import ChangelogBuffer, changed_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from math import inf
 
-from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 from .parts import COORDINATOR, FILTER, process_part

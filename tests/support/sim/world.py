@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
 from rocketray.runtime.files.paths import shard_directory

@@ -15,10 +15,10 @@ from support.local_node import LocalNode
 from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.filtering import engine as filter_module
 from rocketray.actors.producers import links
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.broker.filtering import engine as filter_module
+from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.errors import (
     ConfigError,
     FilterError,

@@ -17,16 +17,6 @@ from support.amounts import examples
 from support.source_tree import ROOT
 
 from rocketray.actors.producers.given_lists import GivenLists
-from rocketray.actors.retries.retry_records import (
-    dead_letter_topic,
-    dead_lettered,
-    origin_of,
-    queue_of,
-    retry_topic,
-    sent_back,
-    topic_of,
-)
-from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, delayed_letter, first_place
 from rocketray.base.delay import at_level
 from rocketray.base.marks import (
     DELAY_PROPERTIES,
@@ -43,6 +33,16 @@ from rocketray.base.marks import (
     mark,
 )
 from rocketray.base.names import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.broker.retries.retry_records import (
+    dead_letter_topic,
+    dead_lettered,
+    origin_of,
+    queue_of,
+    retry_topic,
+    sent_back,
+    topic_of,
+)
+from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, delayed_letter, first_place
 from rocketray.cli.arguments.messages import from_json, to_json
 from rocketray.errors import StreamError
 from rocketray.message import (

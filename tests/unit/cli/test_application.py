@@ -15,8 +15,8 @@ from support.commands import rocketray
 from support.patience import patience
 
 from rocketray import __version__
-from rocketray.actors.topics.ack_mode import AckMode
-from rocketray.actors.topics.catalog import BitmapMode
+from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.broker.topics.catalog import BitmapMode
 from rocketray.cli.application import command_tree
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy

@@ -11,7 +11,7 @@ from support.stores import FakeClock
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_registry import GroupRegistry

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
-from rocketray.actors.topics.queue_views import open_queues
 from rocketray.base import names
 from rocketray.base.config import StoreConfig
+from rocketray.broker.topics.queue_views import open_queues
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import (

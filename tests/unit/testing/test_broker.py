@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.api.node_client import lag_of
-from rocketray.actors.filtering.filtered_lag import Exactness
+from rocketray.broker.filtering.filtered_lag import Exactness
 from rocketray.errors import ConfigError, PredicateError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.lease import SESSION_TIMEOUT_MS

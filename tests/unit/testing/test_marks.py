@@ -11,9 +11,9 @@ from support.patience import until
 
 import rocketray as rr
 from rocketray.actors.explaining.cause import Cause
-from rocketray.actors.retries.retry_records import origin_of, queue_of, topic_of
-from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.base.marks import LEFT_BEHIND
+from rocketray.broker.retries.retry_records import origin_of, queue_of, topic_of
+from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.testing import Broker, Clock

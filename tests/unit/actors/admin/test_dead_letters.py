@@ -14,15 +14,15 @@ from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.admin.dead_letters import Journal, letter_boxes, letters, redrive
 from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.producers.producer import NodeProducer, SendResults
-from rocketray.actors.retries.dead_letter_api import DeadLettersApi
-from rocketray.actors.retries.retry_records import (
+from rocketray.broker.retries.dead_letter_api import DeadLettersApi
+from rocketray.broker.retries.retry_records import (
     FAILURE_REASON,
     REDRIVEN_FROM,
     RETRY_TOPIC,
     dead_lettered,
     topic_of,
 )
-from rocketray.actors.topics.ack_mode import AckMode
+from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import (
     ConfigError,
     FilterError,

@@ -15,7 +15,7 @@ from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, open_g
 
 from rocketray.actors.admin import importer as importer_module
 from rocketray.actors.admin.importer import Importer, ImportReport, QueueImport
-from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.errors import ConfigError, CorruptRecordError, StoreError
 from rocketray.hashing import tags_code
 from rocketray.message import IMPORTED_OFFSET_ID, Message, QueueOffset, StoredMessage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketray.actors.admin.waiting_retries import WaitingRetries, waiting_retries
-from rocketray.actors.retries.retry_records import retry_topic, sent_back
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.filters.subscription import EVERYTHING
 from rocketray.testing import Broker, Clock
 

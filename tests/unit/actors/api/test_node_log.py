@@ -16,11 +16,11 @@ from support.shards import Shards
 from rocketray.actors.api import node_log
 from rocketray.actors.api.node_log import NodeLog
 from rocketray.actors.api.tails import TailNode
-from rocketray.actors.fetching import range_service
-from rocketray.actors.fetching.range_service import RangeService
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.topics.log_reader import LogReader, Queue
-from rocketray.actors.topics.placement import Placement
+from rocketray.broker.fetching import range_service
+from rocketray.broker.fetching.range_service import RangeService
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.topics.log_reader import LogReader, Queue
+from rocketray.broker.topics.placement import Placement
 from rocketray.errors import NodeElsewhereError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
 from rocketray.runtime.files.home import Home, settle_identity

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rocketray.actors.api.node_messages import NodeMessages
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import InvalidMessageError, TopicNotFoundError
 from rocketray.message import Message
 from rocketray.testing import Broker, Clock

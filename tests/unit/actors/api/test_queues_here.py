@@ -12,8 +12,8 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 
 from rocketray.actors.api.queues_here import queues_in, queues_of
-from rocketray.actors.disks.joined_cluster import JoinedCluster, write_joined
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.disks.joined_cluster import JoinedCluster, write_joined
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import NodeElsewhereError
 from rocketray.runtime.files.home import settle_identity
 

@@ -14,12 +14,12 @@ from rocketray.actors.api.system_api import (
     UndecidedHalf,
     WaitingByMinute,
 )
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.placement import Placement
-from rocketray.actors.topics.topics import Topics
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.recall import RecallHandle
 from rocketray.base.transaction import HALF_TOPIC, Decision
+from rocketray.broker.topics.catalog import TopicCatalog
+from rocketray.broker.topics.placement import Placement
+from rocketray.broker.topics.topics import Topics
 from rocketray.errors import ConfigError, InvalidMessageError
 
 FAR = "00000000-0000-0000-0000-000000000002"

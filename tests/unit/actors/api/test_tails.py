@@ -11,9 +11,9 @@ import pytest
 from support.shards import Shards
 
 from rocketray.actors.api.tails import RemoteTail, tail_of
-from rocketray.actors.fetching.range_service import RangeService
-from rocketray.actors.topics.queue_tail import QueueTail
-from rocketray.actors.topics.topics import Topics
+from rocketray.broker.fetching.range_service import RangeService
+from rocketray.broker.topics.queue_tail import QueueTail
+from rocketray.broker.topics.topics import Topics
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import Message
 from rocketray.runtime.files.home import Home, settle_identity

@@ -14,8 +14,8 @@ import pytest
 from rocketray.actors.cluster import groups_file
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.heartbeat import Heartbeat

@@ -16,7 +16,7 @@ from rocketray.actors.cluster.registered_documents import (
     state_directory,
     take_over,
 )
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, StoreError
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import Home, settle_identity

@@ -11,12 +11,12 @@ import pytest
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.disk_service import DiskService
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.disks.disk_register import DiskRegister
-from rocketray.actors.disks.disks_api import DiskReport
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.placement import Placement
 from rocketray.base.transaction import HALF_TOPIC
+from rocketray.broker.disks.disk_register import DiskRegister
+from rocketray.broker.disks.disks_api import DiskReport
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.topics.catalog import TopicCatalog
+from rocketray.broker.topics.placement import Placement
 from rocketray.errors import ConfigError
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import Home

@@ -13,7 +13,7 @@ import pytest
 from support.patience import patience, wait_until
 
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import RegisterUnavailableError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.heartbeat import Heartbeat

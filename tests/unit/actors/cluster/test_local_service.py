@@ -27,7 +27,7 @@ from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
 from rocketray.actors.cluster import local_service
 from rocketray.actors.cluster.local_service import LocalService
-from rocketray.actors.retries.retry_records import dead_lettered
+from rocketray.broker.retries.retry_records import dead_lettered
 from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.calls import local_frames

@@ -12,10 +12,10 @@ from support.patience import patience
 
 from rocketray.actors.cluster import node_disks
 from rocketray.actors.cluster.node_disks import NodeDisks
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.disks.disks_api import DiskReport
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.placement import Placement
+from rocketray.broker.disks.disk_agent import DiskAgent
+from rocketray.broker.disks.disks_api import DiskReport
+from rocketray.broker.topics.catalog import TopicCatalog
+from rocketray.broker.topics.placement import Placement
 from rocketray.errors import ShardUnavailableError
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import Home

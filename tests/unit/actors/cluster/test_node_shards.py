@@ -15,14 +15,14 @@ from rocketray.actors.cluster import node_shards
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.node_disks import NodeDisks
 from rocketray.actors.cluster.node_shards import NodeShards
-from rocketray.actors.disks.disk_agent import DiskAgent
-from rocketray.actors.shards.shard_api import ExpiryOrder, ShardApi, shard_of
-from rocketray.actors.shards.shard_problems import subjects_of
-from rocketray.actors.shards.shard_process import Opened
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.topics.placement import Placement
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.config import SCRUB_RATE
+from rocketray.broker.disks.disk_agent import DiskAgent
+from rocketray.broker.shards.shard_api import ExpiryOrder, ShardApi, shard_of
+from rocketray.broker.shards.shard_problems import subjects_of
+from rocketray.broker.shards.shard_process import Opened
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.topics.placement import Placement
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from rocketray.runtime.calls.endpoint import process_actor
 from rocketray.runtime.files.file_documents import FileDocuments

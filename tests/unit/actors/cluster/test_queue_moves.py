@@ -15,13 +15,13 @@ from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.queue_moves import QueueMoves
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.disks.copy_rounds import RoundProgress
-from rocketray.actors.disks.disks_api import MovedQueue
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.placement import Placement
-from rocketray.actors.topics.topic_start import Started
+from rocketray.broker.disks.copy_rounds import RoundProgress
+from rocketray.broker.disks.disks_api import MovedQueue
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.shards.shard_process import ShardProcess
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.placement import Placement
+from rocketray.broker.topics.topic_start import Started
 from rocketray.errors import ShardMovedError, ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.runtime.files.paths import shard_directory

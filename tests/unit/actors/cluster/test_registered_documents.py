@@ -17,8 +17,6 @@ from unittest import mock
 import pytest
 from support.register_servers import BUCKET, etcd_server, s3_server, s3_variables
 
-from rocketray.actors.backups.backup import back_up
-from rocketray.actors.backups.restore import restore
 from rocketray.actors.cluster import registered_documents
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.registered_documents import (
@@ -28,10 +26,12 @@ from rocketray.actors.cluster.registered_documents import (
     take_over,
     taker_of,
 )
-from rocketray.actors.disks.disk_register import DiskRegister
-from rocketray.actors.disks.joined_cluster import note_joined
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.topics.catalog import catalog_json
+from rocketray.broker.backups.backup import back_up
+from rocketray.broker.backups.restore import restore
+from rocketray.broker.disks.disk_register import DiskRegister
+from rocketray.broker.disks.joined_cluster import note_joined
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.topics.catalog import catalog_json
 from rocketray.errors import (
     ConfigError,
     RegisterUnavailableError,

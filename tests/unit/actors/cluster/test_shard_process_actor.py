@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from rocketray.actors.cluster import shard_process_actor
-from rocketray.actors.topics.process_names import SHARED_PROCESS
+from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.runtime.files.home import Home
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.testing import Clock

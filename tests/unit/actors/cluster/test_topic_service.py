@@ -13,11 +13,11 @@ from support.patience import patience
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.filtering.bitmap_orders import Answer, BitmapOrder
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topic_start import Started
 from rocketray.base.config import StoreConfig
+from rocketray.broker.filtering.bitmap_orders import Answer, BitmapOrder
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topic_start import Started
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.store_settings import settle_config

@@ -10,7 +10,7 @@ from support.patience import patience
 
 from rocketray.actors.consumers import app_member
 from rocketray.actors.consumers.app_member import AppMember
-from rocketray.actors.topics.log_reader import Queue
+from rocketray.broker.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.groups.group_registry import GroupRegistry
 from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply

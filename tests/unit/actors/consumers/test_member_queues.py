@@ -12,7 +12,7 @@ from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.consumers.queue_stream import QueueStream
-from rocketray.actors.filtering.filter_api import FilterApi
+from rocketray.broker.filtering.filter_api import FilterApi
 from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.lease import LEASE_MS

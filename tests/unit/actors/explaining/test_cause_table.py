@@ -12,9 +12,9 @@ import pytest
 
 from rocketray.actors.explaining.cause import Cause
 from rocketray.actors.explaining.cause_table import CauseTable, explain_range
-from rocketray.actors.filtering.preview import PreviewRange
-from rocketray.actors.retries.retry_records import sent_back
 from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.broker.filtering.preview import PreviewRange
+from rocketray.broker.retries.retry_records import sent_back
 from rocketray.errors import ConfigError, FilterError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker, Clock

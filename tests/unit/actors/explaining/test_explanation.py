@@ -16,7 +16,7 @@ from support.local_node import LocalNode
 from rocketray.actors.explaining.explanation import Cause, Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.explaining.rules import GroupFacts, explain_stored
-from rocketray.actors.shards.shard_api import StoredFacts
+from rocketray.broker.shards.shard_api import StoredFacts
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict

@@ -12,9 +12,9 @@ from support.transactions import begin
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.retry_records import retry_topic, sent_back
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.base.transaction import HALF_TOPIC
+from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.journal.group_journal import EntryKind
 from rocketray.runtime.files.paths import journal_directory

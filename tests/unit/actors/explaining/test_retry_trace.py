@@ -10,12 +10,12 @@ import pytest
 from rocketray.actors.admin.dead_letters import redrive
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.actors.retries.retry_records import (
+from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import (
     RETRY_QUEUES,
     retry_topic,
     sent_back,
 )
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker, Clock

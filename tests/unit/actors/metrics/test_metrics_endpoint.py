@@ -15,9 +15,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from support.patience import patience, wait_until
 
-from rocketray.actors.fetching.service_identity import settle_service
 from rocketray.actors.metrics import metrics_endpoint
 from rocketray.actors.metrics.metrics_endpoint import Access, MetricsEndpoint
+from rocketray.broker.fetching.service_identity import settle_service
 from rocketray.errors import ConfigError, ShardUnavailableError
 
 ANY_PORT = Access(port=0)

@@ -18,8 +18,8 @@ from rocketray.actors.producers import batcher
 from rocketray.actors.producers.batch import Batch
 from rocketray.actors.producers.producer import NodeProducer, SendResult
 from rocketray.actors.producers.queue_link import QueueLink
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.shards.shard_rings import ShardRings
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.shards.shard_rings import ShardRings
 from rocketray.errors import (
     InvalidMessageError,
     ShardUnavailableError,

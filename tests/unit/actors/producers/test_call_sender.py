@@ -20,8 +20,8 @@ from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.call_sender import WAITING_BYTES
 from rocketray.actors.producers.parts import BATCH_MAX
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import ForwardedMessage, Message
 from rocketray.runtime.ipc.acknowledgement import Ack

@@ -18,9 +18,9 @@ from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.batch import Batch
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.queue_link import QueueLink
-from rocketray.actors.topics.ack_mode import AckMode
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict
+from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import Packing

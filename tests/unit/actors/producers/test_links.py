@@ -8,9 +8,9 @@ import pytest
 
 from rocketray.actors.producers.delayed_messages import place_delayed
 from rocketray.actors.producers.links import Nearby, QueueLinks
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.topics.placement import Placement
 from rocketray.base.delay import SCHEDULE_TOPIC, Delay
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.topics.placement import Placement
 from rocketray.message import Message
 
 FAR, FURTHER = (f"00000000-0000-0000-0000-00000000000{n}" for n in (2, 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.actors.topics.ack_mode import durability_of
+from rocketray.broker.topics.ack_mode import durability_of
 from rocketray.errors import ConfigError
 from rocketray.runtime.ipc.acknowledgement import Durability
 

@@ -11,8 +11,8 @@ from support.local_node import LocalNode
 from support.patience import patience
 
 from rocketray.actors.producers.queue_link import collecting_s
-from rocketray.actors.shards.shard_api import ShardApi
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.shards.shard_api import ShardApi
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.runtime.files.paths import producer_rings_directory

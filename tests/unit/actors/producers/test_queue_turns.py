@@ -19,8 +19,8 @@ from rocketray.actors.producers.async_producer import NodeAsyncProducer
 from rocketray.actors.producers.batch import SendResult
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.queue_turns import AVOIDED_S, STAY_MESSAGES, STAY_S, QueueTurns
-from rocketray.actors.shards import shard_threads
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.shards import shard_threads
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import ShardUnavailableError, StoreFullError
 from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, Message

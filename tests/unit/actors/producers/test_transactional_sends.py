@@ -15,8 +15,8 @@ from support.transactions import begin
 from rocketray.actors.producers import transactional_sends
 from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.producers.transactional_sends import CheckAnswer
-from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
+from rocketray.broker.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,

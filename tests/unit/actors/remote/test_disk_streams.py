@@ -17,7 +17,7 @@ from rocketray.actors.remote import disk_streams
 from rocketray.actors.remote.disk_streams import DiskStreams
 from rocketray.actors.remote.fetch_api import FetchApi
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_runtime

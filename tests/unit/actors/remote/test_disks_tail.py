@@ -13,15 +13,15 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import wait_until
 
-from rocketray.actors.fetching.range_service import RangeService
-from rocketray.actors.fetching.read_plan import DiskPlace
-from rocketray.actors.filtering.seen_messages import SeenMessage
-from rocketray.actors.filtering.tail import TailStart, TopicTail
 from rocketray.actors.remote import tail_calls as tail_calls_module
 from rocketray.actors.remote.disks_tail import DisksTail, TailQuery, UnreadQueues
 from rocketray.actors.remote.tail_calls import tail_calls
 from rocketray.actors.remote.tail_wire import TailFetch, TailStep
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.fetching.range_service import RangeService
+from rocketray.broker.fetching.read_plan import DiskPlace
+from rocketray.broker.filtering.seen_messages import SeenMessage
+from rocketray.broker.filtering.tail import TailStart, TopicTail
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,

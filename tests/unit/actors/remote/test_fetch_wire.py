@@ -14,7 +14,6 @@ import pytest
 from support.patience import patience
 
 from rocketray.actors.consumers.stream_source import QueueBounds
-from rocketray.actors.fetching.flight_link import SentBatch
 from rocketray.actors.remote.fetch_api import POLL_MAX_S, Fetch, FetchedQueue, QueueFetch
 from rocketray.actors.remote.fetch_wire import (
     FRAMES,
@@ -28,6 +27,7 @@ from rocketray.actors.remote.fetch_wire import (
     wake_from_json,
     wake_to_json,
 )
+from rocketray.broker.fetching.flight_link import SentBatch
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

@@ -16,7 +16,7 @@ from support.patience import wait_until
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import (
     CorruptRecordError,
     FilterError,

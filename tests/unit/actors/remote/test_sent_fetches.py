@@ -10,11 +10,11 @@ from support.local_node import LocalNode
 from support.patience import wait_until
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.fetching.flight_link import FlightLink
-from rocketray.actors.fetching.range_service import RangeService
 from rocketray.actors.remote.fetch_calls import calls_of
 from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.actors.remote.sent_fetches import SentFetches
+from rocketray.broker.fetching.flight_link import FlightLink
+from rocketray.broker.fetching.range_service import RangeService
 from rocketray.errors import FilterSyntaxError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import FetchCompression

@@ -11,11 +11,11 @@ from support.staging import bodies_of, rows_of
 from support.staging_server import SteppedStaging, served
 from support.watched_proxy import unused_proxy
 
-from rocketray.actors.fetching.read_plan import DiskPlace
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.sent_staging import HalfUpload
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
+from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.amounts import examples
 
-from rocketray.actors.retries.deliveries import Place
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_engine import StagingEngine, StagingLimits
 from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
+from rocketray.broker.retries.deliveries import Place
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.runtime.files.half_file import (
     BatchName,

@@ -13,7 +13,7 @@ from support.transactions import begin
 
 from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.retry_records import topic_of
+from rocketray.broker.retries.retry_records import topic_of
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.shards.shard_process import ShardProcess
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.system_log import SystemLog
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.placement import Placement
-from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC
+from rocketray.broker.shards.shard_process import ShardProcess
+from rocketray.broker.topics.catalog import TopicCatalog
+from rocketray.broker.topics.placement import Placement
+from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.message import ForwardedMessage, Message
 from rocketray.runtime.calls.endpoint import on_disk
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.actors.transactions.transaction_engine import TransactionEngine, TransactionLimits
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.transaction import (
@@ -23,6 +22,7 @@ from rocketray.base.transaction import (
     decision_message,
     half_message,
 )
+from rocketray.broker.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import (
     ForwardedMessage,

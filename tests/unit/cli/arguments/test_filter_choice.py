@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from rocketray.actors.disks.joined_cluster import JoinedCluster, write_joined
+from rocketray.broker.disks.joined_cluster import JoinedCluster, write_joined
 from rocketray.cli.arguments import filter_choice
 from rocketray.cli.arguments.filter_choice import chosen_filter, filter_in_files
 from rocketray.filters.filter_name import FilterName

@@ -11,7 +11,7 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.shards.shard_lookups import QUERY_MAX
+from rocketray.broker.shards.shard_lookups import QUERY_MAX
 from rocketray.cli.filters import explain, range_causes
 from rocketray.cli.messages import query
 from rocketray.filters.subscription import Subscription

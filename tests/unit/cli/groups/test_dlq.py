@@ -10,7 +10,7 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.retries.retry_records import dead_lettered
+from rocketray.broker.retries.retry_records import dead_lettered
 from rocketray.cli.groups import dlq
 from rocketray.message import Message
 

@@ -13,8 +13,8 @@ from support.apps import numbers, put
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.retries.retry_records import retry_topic, sent_back
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.cli.groups import group_changes
 from rocketray.cli.nodes import apps
 from rocketray.filters.subscription import Subscription

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.cli.nodes import app_plan
 from rocketray.cli.nodes.app_plan import parse_labels, plan_of, queues_to_read
 from rocketray.errors import ConfigError

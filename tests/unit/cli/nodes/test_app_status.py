@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rocketray.actors.shards.shard_api import ScrubState
+from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.cli.nodes.app_status import (
     failures_of,
     groups_of,

@@ -9,7 +9,7 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.backups.manifest import manifest_file
+from rocketray.broker.backups.manifest import manifest_file
 from rocketray.runtime.files.home import identity_of
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.disks.copy_rounds import RoundProgress
-from rocketray.actors.disks.disks_api import MovedQueue
-from rocketray.actors.topics.placement import QueueMove
+from rocketray.broker.disks.copy_rounds import RoundProgress
+from rocketray.broker.disks.disks_api import MovedQueue
+from rocketray.broker.topics.placement import QueueMove
 from rocketray.cli.nodes import moves
 from rocketray.cli.terminal import progress
 from rocketray.runtime.files.home import Home

@@ -15,7 +15,7 @@ from support.local_node import LocalNode
 from support.patience import until
 
 from rocketray.actors.consumers import member as member_module
-from rocketray.actors.shards.shard_api import ScrubState
+from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.cli.nodes import status
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting import apps_service

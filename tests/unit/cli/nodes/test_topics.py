@@ -13,10 +13,10 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.shards import shard_process
-from rocketray.actors.shards.owned_shard import OwnedShard
-from rocketray.actors.topics.catalog import TopicConfig
-from rocketray.actors.topics.topic_start import TopicProgress
+from rocketray.broker.shards import shard_process
+from rocketray.broker.shards.owned_shard import OwnedShard
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topic_start import TopicProgress
 from rocketray.cli.nodes import topics
 from rocketray.cli.nodes.topics import TopicWait
 

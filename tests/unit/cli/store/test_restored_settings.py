@@ -12,9 +12,9 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.stores import FakeClock, message
 
-from rocketray.actors.shards.shard_process import SHARED_FILE_SIZES
-from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.base.config import StoreConfig
+from rocketray.broker.shards.shard_process import SHARED_FILE_SIZES
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.store_settings import read_settings
 from rocketray.store.message_store import MessageStore

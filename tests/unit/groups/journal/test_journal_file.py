@@ -11,7 +11,7 @@ import pytest
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.journal import journal_file
 from rocketray.groups.journal.group_journal import EntryKind, GroupJournals

@@ -16,7 +16,7 @@ from rocketray.actors.cluster.cluster_state import Problems
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
 from rocketray.actors.cluster.filter_actor import FilterActor
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
-from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import DataDirectoryError, StoreError, StoreLockedError
 from rocketray.runtime.files.home import Home, identity_of, settle_identity
 from rocketray.runtime.files.node_lock import lock_node

@@ -12,11 +12,11 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.cluster.system_services import SystemServices
-from rocketray.actors.filtering.filter_rules import FilterRules
-from rocketray.actors.shards.shard_process import ShardProcess
-from rocketray.actors.topics.catalog import TopicCatalog
-from rocketray.actors.topics.process_names import SHARED_PROCESS
 from rocketray.base.file_form import FileForm
+from rocketray.broker.filtering.filter_rules import FilterRules
+from rocketray.broker.shards.shard_process import ShardProcess
+from rocketray.broker.topics.catalog import TopicCatalog
+from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.errors import StoreError
 from rocketray.runtime.files import state_files
 from rocketray.runtime.files.paths import (

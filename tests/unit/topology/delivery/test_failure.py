@@ -14,7 +14,7 @@ from support.patience import until
 from rocketray.actors.consumers import member as member_module
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.explaining.inquiry import inquire
-from rocketray.actors.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
+from rocketray.broker.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.app.app import App

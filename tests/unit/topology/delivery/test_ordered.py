@@ -13,7 +13,7 @@ from support.local_node import LocalNode
 from support.patience import patience, until
 
 from rocketray.actors.remote import fetch_sessions, fetched_streams
-from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
+from rocketray.broker.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery import feed

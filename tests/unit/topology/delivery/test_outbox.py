@@ -13,10 +13,10 @@ from support.local_node import LocalNode
 from support.patience import patience, until
 
 from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
-from rocketray.actors.shards.shard_appends import ShardAppends
-from rocketray.actors.topics.ack_mode import AckMode
-from rocketray.actors.topics.ownership_record import epoch_of
 from rocketray.base.delay import TIMER_TOPIC, Delay
+from rocketray.broker.shards.shard_appends import ShardAppends
+from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.errors import ConfigError, OwnerFencedError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
 from rocketray.topology.delivery import outbox as outbox_module

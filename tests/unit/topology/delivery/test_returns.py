@@ -20,9 +20,9 @@ from support.patience import patience, until
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.producers.producer import NodeProducer, SendResults
-from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import MemberOptions

@@ -16,7 +16,7 @@ from support.patience import until
 
 from rocketray.actors.delays.delay_service import DelayService
 from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, retry_topic
+from rocketray.broker.retries.retry_records import MAX_ATTEMPTS, retry_topic
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.message import ForwardedMessage

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketray.actors.fetching.read_plan import Bounds, Range
+from rocketray.broker.fetching.read_plan import Bounds, Range
 from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.topology.ranges.division import Division, divide
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.actors.fetching.read_plan import Bounds, check_loss
+from rocketray.broker.fetching.read_plan import Bounds, check_loss
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
 from rocketray.topology.ranges.offset_rules import (
     EARLIEST,

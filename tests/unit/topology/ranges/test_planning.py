@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from rocketray.actors.fetching.read_plan import Bounds, Range
+from rocketray.broker.fetching.read_plan import Bounds, Range
 from rocketray.errors import ConfigError, StoreError
 from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.topology.ranges.planning import (

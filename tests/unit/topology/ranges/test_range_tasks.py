@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.actors.fetching.read_plan import DiskPlace, QueueKey, Range
+from rocketray.broker.fetching.read_plan import DiskPlace, QueueKey, Range
 from rocketray.topology.ranges.range_tasks import placed
 
 

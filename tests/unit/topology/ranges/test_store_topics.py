@@ -9,8 +9,8 @@ import pytest
 from support.shards import Shards
 from support.stores import GOLDEN_STORE, open_golden
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
-from rocketray.actors.fetching.reading import read_part
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
+from rocketray.broker.fetching.reading import read_part
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.paths import shard_directory

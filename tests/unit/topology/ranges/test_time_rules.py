@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.actors.fetching.read_plan import Bounds, QueueKey
+from rocketray.broker.fetching.read_plan import Bounds, QueueKey
 from rocketray.errors import ConfigError
 from rocketray.topology.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
 from rocketray.topology.ranges.time_rules import TimeRule, offsets_at

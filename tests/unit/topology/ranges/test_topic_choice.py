@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, InvalidNameError, TopicNotFoundError
 from rocketray.topology.ranges.topic_choice import TopicChoice, assigned, matching, named
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.shards import Shards
 
-from rocketray.actors.fetching.read_plan import Bounds
-from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.broker.fetching.read_plan import Bounds
+from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.ranges.offset_rules import LATEST
 from rocketray.topology.ranges.time_rules import TimeRule

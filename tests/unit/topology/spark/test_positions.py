@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rocketray.actors.fetching.read_plan import Bounds
+from rocketray.broker.fetching.read_plan import Bounds
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.restorations import Restoration

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rocketray.actors.fetching.read_plan import Range
+from rocketray.broker.fetching.read_plan import Range
 from rocketray.filters.subscription import Subscription, matches_exactly, parse
 from rocketray.topology.spark.pushed_filters import PushedFilters, are_handed_over
 

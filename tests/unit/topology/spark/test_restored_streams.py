@@ -10,8 +10,8 @@ import pytest
 from support.driven_stream import Offset, Stream
 from support.local_node import LocalNode
 
-from rocketray.actors.backups.backup import back_up
-from rocketray.actors.backups.restore import restore
+from rocketray.broker.backups.backup import back_up
+from rocketray.broker.backups.restore import restore
 from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.home import identity_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.fetching.read_plan import DiskPlace, FetchService
 from rocketray.base.cluster import Cluster
+from rocketray.broker.fetching.read_plan import DiskPlace, FetchService
 from rocketray.errors import ShardUnavailableError
 from rocketray.topology.spark import staging_place
 from rocketray.topology.spark.staging_place import find_staging

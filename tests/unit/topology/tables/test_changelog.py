@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.batches import stored
 
-from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY
+from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app.app import App

@@ -12,8 +12,8 @@ from support.local_node import LocalNode
 from support.part_holders import PartHolder
 from support.patience import until
 
-from rocketray.actors.topics.ownership_record import epoch_of
-from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.broker.topics.ownership_record import epoch_of
+from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.topology.app.app import App

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from support.batches import stored
 from support.patience import patience
 
-from rocketray.actors.topics.ownership_record import OWNERSHIP_KEY, ownership_record
+from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY, ownership_record
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.tables import part_reader
 from rocketray.topology.tables.part_reader import PartReader
 
 if TYPE_CHECKING:
-    from rocketray.actors.topics.queue_tail import QueueTail
+    from rocketray.broker.topics.queue_tail import QueueTail
 
 
 class Log:

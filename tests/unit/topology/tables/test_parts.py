@@ -12,7 +12,7 @@ from support.local_node import LocalNode
 from support.part_holders import PartHolder
 from support.patience import patience
 
-from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 from rocketray.topology.app.app import App

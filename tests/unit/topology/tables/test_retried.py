@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.patience import until
 
-from rocketray.actors.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
-from rocketray.actors.topics.ownership_record import epoch_of
+from rocketray.broker.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
+from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock
 from rocketray.topology.app.app import App
