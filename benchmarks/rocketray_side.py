@@ -16,9 +16,9 @@ from typing import Any
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray_bench.bench_node import node_processor_s
 from rocketray_bench.orders import order_body
 

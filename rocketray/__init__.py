@@ -15,14 +15,14 @@ from .errors import BatchError, StreamError
 if TYPE_CHECKING:
     from .actors.client.standalone import AsyncProducer, Client, Producer
     from .actors.cluster.node import Node
-    from .actors.producers.batch import SendResult, SendResults
-    from .actors.producers.send_future import SendFuture
-    from .actors.producers.transactional_sends import Transaction
     from .broker.topics.consumed_batch import ConsumedBatch
     from .filters.class_filter import predicate
     from .filters.filter_name import FilterName
     from .filters.subscription import Subscription
     from .message import Message, StoredMessage
+    from .messaging.producers.batch import SendResult, SendResults
+    from .messaging.producers.send_future import SendFuture
+    from .messaging.producers.transactional_sends import Transaction
     from .topology import ray_data, spark
     from .topology.app.app import App
     from .topology.app.stream import Stream
@@ -74,15 +74,15 @@ _LOADED_FROM = {
     "Node": "rocketray.actors.cluster.node",
     "Producer": "rocketray.actors.client.standalone",
     "Record": "rocketray.topology.values.typed_record",
-    "SendFuture": "rocketray.actors.producers.send_future",
-    "SendResult": "rocketray.actors.producers.batch",
-    "SendResults": "rocketray.actors.producers.batch",
+    "SendFuture": "rocketray.messaging.producers.send_future",
+    "SendResult": "rocketray.messaging.producers.batch",
+    "SendResults": "rocketray.messaging.producers.batch",
     "SinkHost": "rocketray.topology.spark.sink",
     "StoredMessage": "rocketray.message",
     "Stream": "rocketray.topology.app.stream",
     "Subscription": "rocketray.filters.subscription",
     "Topic": "rocketray.topology.values.topic",
-    "Transaction": "rocketray.actors.producers.transactional_sends",
+    "Transaction": "rocketray.messaging.producers.transactional_sends",
     "predicate": "rocketray.filters.class_filter",
 }
 

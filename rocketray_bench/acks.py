@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer
 
 from .bench_node import bench_node, node_processor_s, processor_s
 from .orders import TOPIC, order_body, order_options

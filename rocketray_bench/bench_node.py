@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
+from rocketray.messaging.consumers.member import GroupConsumer
 
 from .report import bench_directory
 

@@ -19,10 +19,6 @@ from pathlib import Path
 from unittest import mock
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers import producer as producers
-from rocketray.actors.producers.batcher import BatchSettings
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.base.config import StoreConfig
 from rocketray.broker.filtering.filter_stream import sql_states
 from rocketray.filters.sql92 import compile_expression
@@ -30,6 +26,10 @@ from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.producers import producer as producers
+from rocketray.messaging.producers.batcher import BatchSettings
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.batches.encoded_batch import EncodedBatch, MeasuredTable

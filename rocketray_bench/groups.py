@@ -17,9 +17,9 @@ from functools import partial
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import consumer_directory
 
 from .bench_node import TIMEOUT_S, bench_node, own_memory_bytes, processor_s, read_queues

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
 
 from .agents import running_agent
 from .bench_node import bench_node

@@ -13,13 +13,13 @@ from functools import partial
 import numpy as np
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.remote.fetched_streams import FetchedStreams
-from rocketray.actors.remote.sent_fetches import SentFetches
 from rocketray.broker.fetching.flight_link import FlightLink
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import FetchCompression
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.remote.fetched_streams import FetchedStreams
+from rocketray.messaging.remote.sent_fetches import SentFetches
 
 from .bench_node import bench_node, node_processor_s, read_queues, touch_arrow, touch_bodies
 from .latency import member_times

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import ManyOptions
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.producer_options import ManyOptions
 
 from .bench_node import bench_node
 from .orders import order_body, order_options, order_table

@@ -20,11 +20,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.actors.staging.staging_api import StagedBatch
 from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.broker.fetching.read_plan import DiskPlace
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.half_file import BatchName, Half
 

@@ -18,11 +18,11 @@ from support.source_tree import ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.actors.client.standalone import Producer
-from rocketray.actors.producers.producer_options import ProducerOptions, SendOptions
 from rocketray.cli.application import command_tree
 from rocketray.cli.terminal.output import json_fields
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
+from rocketray.messaging.producers.producer_options import ProducerOptions, SendOptions
 from rocketray.runtime.ipc import match_ring, ring
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.topology.app.sink_spec import SinkSpec

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.remote.disks_tail import DisksTail
 from rocketray.errors import (
     ActorError,
     FilterSyntaxError,
@@ -31,6 +29,8 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.remote.disks_tail import DisksTail
 
 from .access import ConsoleAccess
 from .changes.audit_log import AuditLog

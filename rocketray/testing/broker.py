@@ -16,13 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.actors.explaining.suggestions import like
-from rocketray.actors.producers.async_producer import NodeAsyncProducer
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.named_filters.joining import join_by_filter
 from rocketray.errors import ConfigError
@@ -30,6 +26,10 @@ from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import MemberOptions
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import lag_of
+from rocketray.messaging.producers.async_producer import NodeAsyncProducer
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.producer_options import ProducerOptions
 from rocketray.runtime.one_process import OfOneProcess
 
 from .clock import Clock

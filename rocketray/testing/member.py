@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import StreamError
+from rocketray.messaging.consumers.member import GroupConsumer
 
 __all__ = ["Member"]
 
 
 class Member(GroupConsumer):
-    """A :class:`~rocketray.actors.consumers.member.GroupConsumer` without a thread of its own.
+    """A :class:`~rocketray.messaging.consumers.member.GroupConsumer` without a thread of its own.
 
     ``Broker.consumer`` creates them.
     """

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.cluster.topic_service import TopicService
@@ -33,6 +31,8 @@ from rocketray.broker.topics.topic_start import Started
 from rocketray.broker.topics.topics import TopicsApi
 from rocketray.groups.groups_api import GroupsApi, SessionsApi
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.api.system_api import DelaysApi, TransactionsApi
 from rocketray.runtime.calls.endpoint import Around, InProcess, ServedObjects
 from rocketray.runtime.files.runtime_lock import remove_runtime
 from rocketray.store.retention import DiskUse, ExpiredFile

@@ -14,7 +14,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.api.system_api import TransactionsApi
 from rocketray.base.transaction import END_TOPIC
 from rocketray.broker.filtering.filter_api import FilterApi
 from rocketray.broker.filtering.filter_rules import FilterRules
@@ -23,6 +22,7 @@ from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.messaging.api.system_api import TransactionsApi
 from rocketray.runtime.calls.endpoint import Endpoint
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.store.age_clock import AgeClock

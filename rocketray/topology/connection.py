@@ -14,9 +14,6 @@ from rocketray.runtime.signal_handlers import restore_signal_handlers
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.consumers.member import GroupConsumer
-    from rocketray.actors.producers.producer import NodeProducer
     from rocketray.base.cluster import Cluster
     from rocketray.broker.named_filters.named_filters_api import NamedFiltersApi
     from rocketray.broker.topics.ack_mode import AckMode
@@ -24,6 +21,9 @@ if TYPE_CHECKING:
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.groups_api import GroupsApi, SessionsApi
     from rocketray.groups.member_options import MemberOptions
+    from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.messaging.consumers.member import GroupConsumer
+    from rocketray.messaging.producers.producer import NodeProducer
 
 __all__ = ["AppNode", "open_node"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.broker.topics.catalog import TopicConfig
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["disk_records"]
 

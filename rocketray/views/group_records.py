@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rocketray.actors.admin.seeking import OffsetMove
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.groups.filter_plans import PlanProgress
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["group_record", "move_record", "plan_record", "progress_record", "progress_rows"]
 
@@ -45,7 +45,7 @@ def group_record(group: GroupDescription) -> dict[str, Any]:
 
 def progress_rows(node: NodeClient, group: GroupDescription) -> Iterator[dict[str, Any]]:
     """Yield a row for each queue of a group; ``held`` is a :class:`FailingMessage` or None."""
-    from rocketray.actors.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
+    from rocketray.messaging.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
 
     lags = lag_of(node, group)
     for queue, shard in enumerate(node.shard_statistics(group.topic)):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.message import StoredMessage
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["found_by_id", "found_by_unique_key"]
 

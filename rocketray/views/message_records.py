@@ -9,7 +9,7 @@ from rocketray.base.marks import FAILURE_REASON, KEYS, mark
 from rocketray.message import StoredMessage
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.system_api import UndecidedHalf
+    from rocketray.messaging.api.system_api import UndecidedHalf
 
 __all__ = ["half_record", "letter_record", "printable", "to_json"]
 

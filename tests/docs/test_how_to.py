@@ -24,7 +24,7 @@ from support.source_tree import ROOT
 import rocketray as rr
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.staying_transport import StayingTransport
-from rocketray.actors.producers.producer import NodeProducer
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker, Clock
 
 Load = Callable[[str], ModuleType]

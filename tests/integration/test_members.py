@@ -24,11 +24,11 @@ from support.patience import patience, wait_until
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME
 from rocketray.runtime.ray_process.ray_runtime import ray
 

@@ -22,17 +22,12 @@ from support.patience import patience, wait_until
 from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
-from rocketray.actors.api.system_api import services_of
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.remote.disk_streams import DiskStreams
-from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
@@ -40,6 +35,11 @@ from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.api.system_api import services_of
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.remote.disk_streams import DiskStreams
+from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import config_directory, filters_file, node_file, shard_directory
 from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL, RayError, namespace_of

@@ -26,7 +26,6 @@ from rocketray.actors.cluster import node as node_module
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import (
     ActorError,
@@ -36,6 +35,7 @@ from rocketray.errors import (
     ShardUnavailableError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, disk_in
 from rocketray.runtime.files.home import Home, settle_identity
 from rocketray.runtime.ray_process.ray_runtime import (

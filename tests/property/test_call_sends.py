@@ -8,9 +8,9 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketray.actors.producers.producer import SendFuture, SendResult
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import UNIQUE_KEY
+from rocketray.messaging.producers.producer import SendFuture, SendResult
 from rocketray.testing import Broker
 
 QUEUES = 2

@@ -23,9 +23,6 @@ from support.machines import run, run_histories
 from support.quiet import quiet_log
 from support.transactions import begin
 
-from rocketray.actors.producers import transactional_sends
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.transactional_sends import CheckAnswer, Transaction
 from rocketray.base.delay import DelayOptions
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, Outcome, Verdict
 from rocketray.errors import (
@@ -35,6 +32,9 @@ from rocketray.errors import (
     TransactionDecidedError,
 )
 from rocketray.message import StoredMessage
+from rocketray.messaging.producers import transactional_sends
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.transactional_sends import CheckAnswer, Transaction
 from rocketray.testing import Broker
 
 QUEUES = 2

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.machines import run_histories
 
-from rocketray.actors.consumers.member_session import MemberSession
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.assignment import Strategy
 from rocketray.groups.group_registry import GroupRegistry
 from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.messaging.consumers.member_session import MemberSession
 
 ALL = Subscription.tags("*")
 QUEUES = 4

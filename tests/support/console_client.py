@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 
 from support.patience import patience
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.console.access import ConsoleAccess
 from rocketray.console.console_server import ConsoleParts
 from rocketray.console.serving import serve
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.clock import system_clock_ms
 
 __all__ = ["Answer", "ConsoleClient"]

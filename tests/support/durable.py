@@ -9,10 +9,10 @@ import orjson
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.consumers.app_member import AppMember
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.message import SHARDING_KEY, StoredMessage
+from rocketray.messaging.consumers.app_member import AppMember
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.topology.tables.changelog import changed_key
 
 __all__ = ["CommitWatch", "Input", "summed_input"]

@@ -31,11 +31,11 @@ from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.filter_actor import FilterActor
 from rocketray.actors.cluster.gateway_actor import GatewayActor
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.retries.retry_records import dead_letter_topic, dead_lettered
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import node_file

@@ -17,7 +17,6 @@ from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import (
     RETRY_QUEUES,
@@ -29,6 +28,7 @@ from rocketray.errors import TransactionDecidedError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import StoredMessage
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.testing import Broker, Clock
 

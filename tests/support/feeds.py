@@ -10,9 +10,9 @@ from typing import Any
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.local_node import LocalNode
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.topology.delivery.delivery import Delivery
 from rocketray.topology.delivery.feed import Feed, FeedServices

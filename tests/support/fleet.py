@@ -24,7 +24,6 @@ from support.noting_producer import send_all
 from support.patience import patience, wait_until, wait_until_answered
 from support.verdict import Death, Offsets, chronicle
 
-from rocketray.actors.api.system_api import services_of
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.explaining.cause import Cause
@@ -34,6 +33,7 @@ from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.broker.topics.log_reader import LogReader
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.messaging.api.system_api import services_of
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_json

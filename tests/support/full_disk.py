@@ -17,9 +17,9 @@ from typing import Any
 from support.patience import wait_until, wait_until_answered
 
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import StoreFullError
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.producers.producer import NodeProducer
 
 _TOPIC = "Full"
 _SIZE = 50_000

@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 )
 from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, GroupModel, Reader, Sent
 
-from rocketray.actors.api.node_client import lag_of
 from rocketray.base.delay import SCHEDULE_TOPIC, DelayOptions
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
+from rocketray.messaging.api.node_client import lag_of
 from rocketray.testing import Broker
 
 __all__ = ["QUEUES", "Group"]

@@ -13,8 +13,8 @@ from typing import Any
 
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.staying_transport import StayingTransport
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import ForkedError
+from rocketray.messaging.producers.producer import NodeProducer
 
 preload_app = True
 workers = 2

@@ -51,10 +51,11 @@ HOUSE: tuple[dict[str, Rooms], ...] = (
         ),
     },
     {
+        "messaging": (("api",), ("producers", "consumers"), ("remote",)),
+    },
+    {
         "actors": (
-            ("api",),
-            ("producers", "consumers"),
-            ("remote", "admin", "system", "metrics"),
+            ("admin", "system", "metrics"),
             ("delays", "transactions", "staging"),
             ("explaining",),
             ("client",),

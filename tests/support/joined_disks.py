@@ -26,9 +26,7 @@ from support.patience import patience, wait_until, wait_until_answered
 from support.traffic import Traffic, gap
 
 import rocketray as rr
-from rocketray.actors.api.node_client import lag_of
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.producers.batch import SendResult
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.names import QueuesPerProcess
 from rocketray.base.transaction import HALF_TOPIC
@@ -37,6 +35,8 @@ from rocketray.broker.disks.disks_api import MovedQueue
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels import warm
+from rocketray.messaging.api.node_client import lag_of
+from rocketray.messaging.producers.batch import SendResult
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
 from rocketray.runtime.ray_process.ray_runtime import namespace_of
 from rocketray.topology.spark.session import spark_session

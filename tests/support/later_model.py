@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from support.group_model import GroupModel, Sent
 
-from rocketray.actors.producers.transactional_sends import Transaction
 from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.base.transaction import GIVEN_UP_TOPIC, Decider, Outcome, Verdict
 from rocketray.message import StoredMessage
+from rocketray.messaging.producers.transactional_sends import Transaction
 from rocketray.store.age_clock import SETTLING_MS
 from rocketray.testing import Broker
 

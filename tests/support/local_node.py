@@ -14,12 +14,8 @@ from support.wired_fetches import wired
 
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.remote.fetch_sessions import FetchSessions
-from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_process import ShardProcess
@@ -29,6 +25,10 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import MemberOptions
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.remote.fetch_sessions import FetchSessions
+from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.runtime.calls.endpoint import run_in_thread
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.formats.compression import CompressionKind

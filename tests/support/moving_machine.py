@@ -29,13 +29,8 @@ from support.remote_machine import (
     queue_ids,
 )
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.queue_moves import QueueMoves
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.remote.disk_streams import DiskStreams
-from rocketray.actors.remote.fetch_sessions import FetchSessions
-from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import DiskReport, DisksApi
 from rocketray.broker.filtering.engine import FilterEngine
@@ -45,6 +40,11 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.topic_start import Started
 from rocketray.broker.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.remote.disk_streams import DiskStreams
+from rocketray.messaging.remote.fetch_sessions import FetchSessions
+from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.runtime.calls.endpoint import InProcess, ServedObjects
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import shard_directory

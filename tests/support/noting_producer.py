@@ -18,9 +18,9 @@ from support.transactions import begin
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
-from rocketray.actors.producers.producer_options import SendOptions
 from rocketray.errors import StoreFullError, StreamError
+from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult
+from rocketray.messaging.producers.producer_options import SendOptions
 
 WINDOW = 500
 TRANSACTION_EVERY = 40

@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import SendFuture, SendResult
+from rocketray.messaging.producers.producer import SendFuture, SendResult
 
 WINDOW = 500
 

@@ -16,7 +16,6 @@ from support.stores import FakeClock
 from rocketray.actors.admin.dead_letters import Journal, letter_boxes
 from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
-from rocketray.actors.consumers.local_offsets import LocalOffsets
 from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
 from rocketray.broker.backups.manifest import incomplete_disk
 from rocketray.broker.backups.restore import restore
@@ -28,6 +27,7 @@ from rocketray.broker.topics.catalog import TopicCatalog, parse_catalog
 from rocketray.errors import StoreError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.message import StoredMessage
+from rocketray.messaging.consumers.local_offsets import LocalOffsets
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import identity_of
 from rocketray.runtime.files.paths import (

@@ -27,14 +27,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.lossy_calls import Loss, LossyCalls
 from support.wired_fetches import wired
 
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.remote import fetch_sessions, fetched_streams
-from rocketray.actors.remote.fetch_sessions import FetchSessions
-from rocketray.actors.remote.fetched_streams import FetchedStreams
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.remote import fetch_sessions, fetched_streams
+from rocketray.messaging.remote.fetch_sessions import FetchSessions
+from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.testing import Broker
 
 __all__ = ["Remote"]

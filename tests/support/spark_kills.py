@@ -33,8 +33,8 @@ from support.staging import stored_bodies
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.fetching.bounds import QueuePages
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 
 __all__ = ["ALL", "SHARDS", "WORKER", "KilledCopies", "stored"]

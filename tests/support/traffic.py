@@ -12,10 +12,10 @@ from typing import Self
 from support.patience import patience, wait_until
 
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer
 
 __all__ = [
     "Traffic",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import SendOptions
-from rocketray.actors.producers.transactional_sends import Transaction
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.producer_options import SendOptions
+from rocketray.messaging.producers.transactional_sends import Transaction
 
 __all__ = ["begin"]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 from pyarrow import flight
 
-from rocketray.actors.remote.fetch_api import FetchApi
-from rocketray.actors.remote.fetch_calls import answer_fetch, calls_of
-from rocketray.actors.remote.fetch_wire import FRAMES
-from rocketray.actors.remote.sent_fetches import SentFetches
 from rocketray.broker.fetching.flight_client import error_of
 from rocketray.broker.fetching.flight_link import ResultT, SentBatch
 from rocketray.broker.fetching.flight_server import told
 from rocketray.errors import StreamError
+from rocketray.messaging.remote.fetch_api import FetchApi
+from rocketray.messaging.remote.fetch_calls import answer_fetch, calls_of
+from rocketray.messaging.remote.fetch_wire import FRAMES
+from rocketray.messaging.remote.sent_fetches import SentFetches
 
 __all__ = ["WiredLink", "wired"]
 

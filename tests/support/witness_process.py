@@ -16,9 +16,9 @@ from support.journal import Journal
 from support.patience import AGAIN_S, at_last
 
 from rocketray.actors.client.standalone import Client
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
 
 AT_ONCE = 50
 

@@ -24,7 +24,6 @@ from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.consumers.local_offsets import LocalOffsets
 from rocketray.actors.delays import delay_service
 from rocketray.actors.staging.writer_ledger import WriterLedger
 from rocketray.actors.transactions.transaction_state import TransactionProgress
@@ -38,6 +37,7 @@ from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, StoreError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.groups.journal.group_journal import GroupJournals
+from rocketray.messaging.consumers.local_offsets import LocalOffsets
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import settle_identity
 from rocketray.runtime.files.node_description import read_description, write_description

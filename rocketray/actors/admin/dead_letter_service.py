@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from itertools import islice
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.retries.dead_letter_api import LetterBox, LetterPage
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.producers.producer import NodeProducer
 
 from .dead_letters import letter_boxes, letters, redrive
 

@@ -25,9 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.api.tails import tail_of
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.file_form import FileForm
 from rocketray.base.marks import (
     DELAY_PROPERTIES,
@@ -63,6 +60,9 @@ from rocketray.errors import (
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.api.tails import tail_of
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import CONTROL_PAGE, config_directory, shard_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.files.file_system import SYSTEM_FILES

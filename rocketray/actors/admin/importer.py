@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.base.names import is_system_topic
 from rocketray.broker.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.broker.topics.catalog import TopicConfig
@@ -33,6 +32,7 @@ from rocketray.errors import (
     StoreError,
 )
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import pack_batch

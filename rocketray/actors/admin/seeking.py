@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.groups.groups_api import GroupsApi
+from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["OffsetMove", "Target", "carry_out", "plan_moves"]
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.api.queues_here import queues_of
 from rocketray.base.delay import DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC
 from rocketray.broker.filtering.block_scan import BlockScan
 from rocketray.broker.retries.retry_records import retry_topic
@@ -20,6 +18,8 @@ from rocketray.broker.topics.queue_views import QueueView, open_queues
 from rocketray.errors import NodeElsewhereError, OffsetOutOfRangeError
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.api.queues_here import queues_of
 
 __all__ = ["WaitingRetries", "waiting_retries"]
 

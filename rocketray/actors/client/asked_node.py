@@ -7,8 +7,8 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Generic, TypeVar
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.errors import NodeNotRunningError, StreamError
+from rocketray.messaging.api.node_client import NodeClient
 
 from .local_client import LocalClient
 from .local_transport import open_local

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 from weakref import WeakSet
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.actors.explaining.inquiry import inquire
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import ProducerOptions
 from rocketray.base.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import MemberOptions
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.producer_options import ProducerOptions
 from rocketray.runtime.calls.endpoint import client_of
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.runtime.ray_process.ray_runtime import join_ray

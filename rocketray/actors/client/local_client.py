@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.explaining.explanation import Explanation
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.calls.endpoint import client_of
 from rocketray.runtime.one_process import OfOneProcess
 
@@ -19,10 +19,10 @@ from .node_process_api import NODE_PROCESS
 from .staying_transport import StayingTransport
 
 if TYPE_CHECKING:
-    from rocketray.actors.consumers.member import GroupConsumer
-    from rocketray.actors.producers.producer import NodeProducer
-    from rocketray.actors.producers.producer_options import ProducerOptions
     from rocketray.groups.member_options import MemberOptions
+    from rocketray.messaging.consumers.member import GroupConsumer
+    from rocketray.messaging.producers.producer import NodeProducer
+    from rocketray.messaging.producers.producer_options import ProducerOptions
 
 __all__ = ["LocalClient"]
 
@@ -56,7 +56,7 @@ class LocalClient(OfOneProcess, NodeClient, what="client"):
 
     def producer(self, **options: Unpack[ProducerOptions]) -> NodeProducer:
         """Return a new producer, which its caller closes; see ProducerOptions."""
-        from rocketray.actors.producers.producer import NodeProducer  # noqa: PLC0415 - slow
+        from rocketray.messaging.producers.producer import NodeProducer  # noqa: PLC0415 - slow
 
         return NodeProducer(self, first_turn=uuid.uuid4().time_low, **options)
 

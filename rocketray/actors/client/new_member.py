@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.remote.disk_streams import DiskStreams
-from rocketray.actors.remote.fetch_api import FetchApi
-from rocketray.actors.remote.sent_fetches import SentFetches
 from rocketray.broker.fetching.flight_link import FlightLink
 from rocketray.broker.named_filters.joining import join_by_filter
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.groups.member_options import FetchCompression, MemberOptions, check_member
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.remote.disk_streams import DiskStreams
+from rocketray.messaging.remote.fetch_api import FetchApi
+from rocketray.messaging.remote.sent_fetches import SentFetches
 
 __all__ = ["new_member"]
 

@@ -7,15 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.producers.async_producer import NodeAsyncProducer
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.broker.filtering.filter_advice import doubts
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import MemberOptions
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers.async_producer import NodeAsyncProducer
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.producer_options import ProducerOptions, batch_settings
 
 from .connection import Connection
 

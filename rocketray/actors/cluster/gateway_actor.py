@@ -15,11 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.remote.fetch_calls import calls_of
-from rocketray.actors.remote.fetch_sessions import FetchSessions
-from rocketray.actors.remote.tail_calls import tail_calls
 from rocketray.actors.staging.staged_targets import StagedTargets
 from rocketray.actors.staging.staging_calls import staging_calls
 from rocketray.actors.staging.staging_service import StagingService
@@ -29,6 +25,10 @@ from rocketray.broker.fetching.serving_turn import ServingTurn
 from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.errors import StreamError
 from rocketray.kernels import warm
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.remote.fetch_calls import calls_of
+from rocketray.messaging.remote.fetch_sessions import FetchSessions
+from rocketray.messaging.remote.tail_calls import tail_calls
 from rocketray.runtime.calls.endpoint import ServedObjects
 from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.runtime.files.home import Home

@@ -22,7 +22,6 @@ from typing import Any
 
 from rocketray import __version__
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
-from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NodeProcessApi
@@ -38,6 +37,7 @@ from rocketray.broker.topics.topics import TopicsApi
 from rocketray.errors import ConfigError, NodeElsewhereError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.groups_api import GroupsApi, SessionsApi
+from rocketray.messaging.api.system_api import DelaysApi, TransactionsApi
 from rocketray.runtime.calls.endpoint import (
     CallTransport,
     Endpoint,

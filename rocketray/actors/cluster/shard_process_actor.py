@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_api import (
@@ -27,6 +26,7 @@ from rocketray.broker.shards.shard_threads import ShardThreads
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.process_names import has_services
 from rocketray.kernels import compile_once
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.calls.endpoint import ServedObjects
 from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.runtime.files.home import Home

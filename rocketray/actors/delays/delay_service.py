@@ -19,8 +19,6 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.api.system_api import WaitingByMinute
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.base.file_form import FileForm
@@ -31,6 +29,8 @@ from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.errors import StreamError
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.api.system_api import WaitingByMinute
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import disk_use, read_json, write_json
 from rocketray.runtime.ipc.acknowledgement import AppendStatus

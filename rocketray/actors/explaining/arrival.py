@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.base.delay import DELAY_LEVELS_MS, WAITING_QUEUES
 from rocketray.base.marks import (
     DELAY_LEVEL,
@@ -30,6 +29,7 @@ from rocketray.base.transaction import END_TOPIC, parse_decision
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.verdict_values import ExplainStep
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION
 
 from .cause import Cause, time_text

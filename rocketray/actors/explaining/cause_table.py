@@ -20,7 +20,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.base.names import is_system_topic
 from rocketray.broker.filtering.block_verdicts import REASONS, BlockVerdicts
 from rocketray.broker.filtering.filter_stream import SCAN_MAX
@@ -35,6 +34,7 @@ from rocketray.groups.journal.group_journal import JournalEntry
 from rocketray.groups.journal.passages import Happening
 from rocketray.hashing import tags_code
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.store.reading.reader import EntryColumns
 
 from .arrival import arrival_of

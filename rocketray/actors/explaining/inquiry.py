@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from rocketray.actors.api.node_client import NodeClient, of_disks_there
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from rocketray.base.transaction import GIVEN_UP_TOPIC
@@ -24,6 +23,7 @@ from rocketray.filters.verdict_values import ExplainStep, FilterVerdict
 from rocketray.groups.journal.group_journal import EntryKind, JournalEntry
 from rocketray.groups.journal.passages import history_of
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient, of_disks_there
 from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import KEPT_TOPICS, arrival_of, copies_with

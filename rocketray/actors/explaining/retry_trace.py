@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.base.marks import GIVEN_UP_BY, REAL_TOPIC, REDRIVEN_FROM, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, origin_of, retry_topic
 from rocketray.errors import ConfigError
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import due_ms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.base.meant import meant
+from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["like", "like_keys"]
 

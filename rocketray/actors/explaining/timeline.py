@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.base.marks import FAILURE_REASON, GIVEN_UP_BY, PRODUCER_GROUP, REAL_TOPIC, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX, GIVEN_UP_TOPIC, HALF_TOPIC, RETRY_PREFIX
 from rocketray.base.transaction import END_TOPIC, parse_decision
@@ -20,6 +19,7 @@ from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION
 from rocketray.filters.verdict_values import FilterReason
 from rocketray.groups.journal.passages import Happening
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
 
 from .arrival import OWN_TOPICS, due_ms
 from .cause import Cause, time_text

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.api.system_api import TransactionCounts
 from rocketray.base.names import RETRY_PREFIX, is_system_topic
 from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.filters.counters import FilterCounters
 from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.api.system_api import TransactionCounts
 
 from .node_readings import NodeReadings, read_node
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from rocketray.actors.api.node_client import NodeClient, lags_of, of_disks_there
-from rocketray.actors.api.node_messages import queues_there
-from rocketray.actors.api.system_api import TransactionOverview
 from rocketray.base.delay import WAITING_QUEUES
 from rocketray.broker.filtering.filtered_lag import FilteredLag
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.messaging.api.node_client import NodeClient, lags_of, of_disks_there
+from rocketray.messaging.api.node_messages import queues_there
+from rocketray.messaging.api.system_api import TransactionOverview
 
 __all__ = ["NodeReadings", "read_node"]
 

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.actors.producers.parts import cut_table
 from rocketray.base.delay import (
     DELAY_MAX_MS,
     REAL_QUEUE_ID,
@@ -38,6 +37,7 @@ from rocketray.base.names import check_open_topic, check_topic
 from rocketray.errors import InvalidMessageError
 from rocketray.kernels.hashing import hash_spans
 from rocketray.message import SHARDING_KEY
+from rocketray.messaging.producers.parts import cut_table
 from rocketray.store.batches.encoded_batch import MeasuredTable, packed
 from rocketray.store.batches.taken_on import keyed_column
 from rocketray.store.batches.text_columns import text_column

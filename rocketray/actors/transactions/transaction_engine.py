@@ -29,7 +29,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from rocketray.actors.api.system_api import TransactionCounts, TransactionOverview, UndecidedHalf
 from rocketray.base.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
@@ -68,6 +67,7 @@ from rocketray.errors import (
     StreamError,
 )
 from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.messaging.api.system_api import TransactionCounts, TransactionOverview, UndecidedHalf
 from rocketray.store.age_clock import AgeClock
 
 from .transaction_state import Decided, Pending, TransactionLimits, TransactionProgress

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.api.system_api import TransactionOverview
 from rocketray.actors.system.node_link import NodeLinks
 from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
@@ -15,6 +13,8 @@ from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.broker.topics.system_retention import DECIDED
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.api.system_api import TransactionOverview
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.age_clock import AgeClock

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rocketray.groups.member_options import client_ids_of
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
+    from rocketray.messaging.api.node_client import NodeClient
     from rocketray.topology.hosting.apps_api import AppsApi
     from rocketray.topology.hosting.host_status import Host
 

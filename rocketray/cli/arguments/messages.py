@@ -37,7 +37,7 @@ from rocketray.store.formats.sys_flag import sys_flag_names
 from rocketray.views.message_records import printable, to_json
 
 if TYPE_CHECKING:
-    from rocketray.actors.producers.producer_options import SendOptions
+    from rocketray.messaging.producers.producer_options import SendOptions
 
     from .message_format import MessageFormat
 

@@ -175,12 +175,12 @@ def preview(
     first matches as "store scan" prints them; with --rejected or --failed those messages instead,
     with their verdict and why. The number of rejected ones is without those that failed.
     """
-    from rocketray.actors.api.queues_here import queues_in  # noqa: PLC0415 - slow
     from rocketray.broker.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
     from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
     from rocketray.broker.filtering.preview import preview as run  # noqa: PLC0415 - the same
     from rocketray.broker.filtering.seen_messages import SeenMessage  # noqa: PLC0415 - the same
     from rocketray.filters.verdict_values import FilterReason  # noqa: PLC0415 - the same
+    from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - slow
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")

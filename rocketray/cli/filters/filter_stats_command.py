@@ -25,11 +25,11 @@ from rocketray.errors import FilterError, NodeElsewhereError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rocketray.actors.api.node_client import NodeClient
-    from rocketray.actors.api.queues_here import QueuesHere
     from rocketray.broker.filtering.preview import Preview
     from rocketray.filters.counters import FilterCounters
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.messaging.api.queues_here import QueuesHere
 
 __all__ = ["stats"]
 
@@ -163,8 +163,8 @@ def _since(
     node: NodeClient, group: GroupDescription, since_ms: int, max_scan: int
 ) -> tuple[Preview, QueuesHere] | str:
     """Evaluate the filter of *group* on what is stored; return why, if that is not possible."""
-    from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - slow
     from rocketray.broker.filtering.preview import PreviewRange, preview  # noqa: PLC0415 - slow
+    from rocketray.messaging.api.queues_here import queues_of  # noqa: PLC0415 - slow
 
     topic = node.topics.all().get(group.topic)
     if topic is None:

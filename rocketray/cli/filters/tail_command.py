@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from rocketray.actors.remote.disks_tail import DisksTail, UnreadQueues
     from rocketray.broker.filtering.seen_messages import SeenMessage
     from rocketray.broker.filtering.tail import TailCounts, TailStart
     from rocketray.message import StoredMessage
+    from rocketray.messaging.remote.disks_tail import DisksTail, UnreadQueues
 
 __all__ = ["Notices", "parse_start", "summary", "tail"]
 
@@ -107,7 +107,7 @@ def tail(
     with stop_signals() as signals, closing(asked_node(data)) as asked:
         subscription = asked.ask(lambda node: filter_on_node(node, topic, chosen))
         asked.ask(lambda node: tell_doubts_of(node, [topic], subscription))
-        from rocketray.actors.remote.disks_tail import (  # noqa: PLC0415 - imports Numba
+        from rocketray.messaging.remote.disks_tail import (  # noqa: PLC0415 - imports Numba
             DisksTail,
             TailQuery,
         )

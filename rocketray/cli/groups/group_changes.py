@@ -51,12 +51,12 @@ from rocketray.views.verdicts import diff_record
 
 if TYPE_CHECKING:
     from rocketray.actors.admin.seeking import Target
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.filter_plan import FilterPlan
     from rocketray.groups.filter_plans import PlanProgress
+    from rocketray.messaging.api.node_client import NodeClient
     from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["migrate", "reset", "seek", "skip"]
@@ -259,9 +259,9 @@ def _compare(
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
     from rocketray.actors.admin.waiting_retries import waiting_retries  # noqa: PLC0415 - NumPy
-    from rocketray.actors.api.queues_here import queues_of  # noqa: PLC0415 - the same
     from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - the same
     from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
+    from rocketray.messaging.api.queues_here import queues_of  # noqa: PLC0415 - the same
 
     there = chosen_groups(node.groups.all(), group)
     found = next((each for each in there if each.topic == topic), None)

@@ -35,9 +35,9 @@ from .group_changes import migrate, reset, seek, skip
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["groups"]
 
@@ -103,7 +103,7 @@ def progress(
 def _lags_of(
     connection: NodeClient, groups: Sequence[GroupDescription]
 ) -> Iterator[tuple[GroupDescription, dict[int, FilteredLag]]]:
-    from rocketray.actors.api.node_client import lags_of  # noqa: PLC0415 - imports NumPy
+    from rocketray.messaging.api.node_client import lags_of  # noqa: PLC0415 - imports NumPy
 
     topics = connection.topics.all()
     for group, found in zip(groups, lags_of(connection, groups, topics), strict=True):

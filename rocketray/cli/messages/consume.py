@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Sequence
 
-    from rocketray.actors.consumers.member import GroupConsumer
     from rocketray.broker.topics.consumed_batch import ConsumedBatch
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.groups.member_options import MemberOptions
     from rocketray.message import StoredMessage
+    from rocketray.messaging.consumers.member import GroupConsumer
 
 __all__ = ["consume"]
 

@@ -27,7 +27,7 @@ from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY
 
 if TYPE_CHECKING:
-    from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
+    from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult
 
 __all__ = ["recall", "send"]
 

@@ -11,8 +11,8 @@ from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.staging.staging_api import StagedOverview
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["staged"]
 

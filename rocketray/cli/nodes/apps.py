@@ -22,8 +22,8 @@ from rocketray.runtime.signal_handlers import stop_signals
 from .app_status import failures_of, idle_instances, queues_of, show_hosts, sinks_of
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
+    from rocketray.messaging.api.node_client import NodeClient
     from rocketray.topology.hosting.apps_api import AppsApi
     from rocketray.topology.hosting.host_status import Host, HostNumber
 

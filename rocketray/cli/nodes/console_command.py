@@ -27,7 +27,7 @@ from rocketray.views.trace_links import check_trace_url
 from .app_status import host_fields
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["console", "doctor_records", "host_records"]
 

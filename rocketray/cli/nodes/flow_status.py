@@ -19,9 +19,9 @@ from rocketray.errors import StreamError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["FlowSample", "Flows", "GroupFlow", "TopicFlow", "flows_between", "sample", "show_flows"]
 
@@ -88,7 +88,7 @@ def sample(
     node: NodeClient, groups: Sequence[GroupDescription] | None, *, with_lag: bool
 ) -> FlowSample:
     """Ask *node*, whose groups are *groups*; None if they are closed."""
-    from rocketray.actors.api.node_client import lag_of, of_disks_there  # noqa: PLC0415 - NumPy
+    from rocketray.messaging.api.node_client import lag_of, of_disks_there  # noqa: PLC0415 - NumPy
 
     node = of_disks_there(node)
     names = [name for name in sorted(node.topics.all()) if not is_system_topic(name)]

@@ -15,7 +15,7 @@ from rocketray.runtime.signal_handlers import stop_signals
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from rocketray.actors.api.node_client import NodeClient
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["metrics"]
 

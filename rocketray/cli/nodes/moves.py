@@ -17,8 +17,8 @@ from rocketray.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.broker.disks.copy_rounds import RoundProgress
+    from rocketray.messaging.api.node_client import NodeClient
     from rocketray.runtime.files.home import Home
 
 __all__ = ["drain", "move_queue", "rebalance"]

@@ -29,10 +29,10 @@ from .app_status import (
 from .flow_status import FlowSample, flows_between, sample, show_flows
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["status"]
 

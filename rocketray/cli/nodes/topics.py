@@ -37,9 +37,9 @@ from rocketray.errors import ConfigError
 from rocketray.views.topic_records import described_topic, topic_record
 
 if TYPE_CHECKING:
-    from rocketray.actors.api.node_client import NodeClient
     from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.broker.topics.topic_start import TopicProgress
+    from rocketray.messaging.api.node_client import NodeClient
     from rocketray.store.retention import RetentionPolicy
 
 __all__ = ["TopicWait", "topics"]

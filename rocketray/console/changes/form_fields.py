@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.broker.named_filters.filter_book import NamedFilter
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = [
     "EXPRESSION_MAX",

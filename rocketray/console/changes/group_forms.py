@@ -11,14 +11,14 @@ from typing import Any
 
 from rocketray.actors.admin.seeking import OffsetMove, plan_moves
 from rocketray.actors.admin.waiting_retries import waiting_retries
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.api.queues_here import queues_of
 from rocketray.base.names import check_group, check_topic
 from rocketray.broker.filtering.filter_diff import diff_filters
 from rocketray.broker.filtering.preview import PreviewRange
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.api.queues_here import queues_of
 from rocketray.views.group_records import move_record
 from rocketray.views.offset_or_time import time_ms_of
 from rocketray.views.verdicts import diff_record

@@ -14,9 +14,9 @@ from typing import Any
 
 from rocketray.actors.admin import migration
 from rocketray.actors.admin.seeking import carry_out
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.console.facts.console_link import ConsoleLink
 from rocketray.errors import ConfigError, StreamError
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.machine import user_name
 from rocketray.views.group_records import move_record, plan_record
 

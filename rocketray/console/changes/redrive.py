@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.console.facts.console_link import ConsoleLink
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["RATE_MAX", "RedriveJob", "Redrives"]
 

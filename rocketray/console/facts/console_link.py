@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.asked_node import AskedNode
+from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["ConsoleLink"]
 

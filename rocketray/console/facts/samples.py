@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
 from rocketray.broker.filtering.filtered_lag import Exactness
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import StreamError
+from rocketray.messaging.api.node_client import NodeClient, lag_of, of_disks_there
 
 __all__ = ["EVERY_S", "LagSample", "Samples", "TopicSample"]
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.console.changes.group_jobs import GroupJob
 from rocketray.console.facts.samples import Samples
 from rocketray.errors import ConfigError, StreamError
+from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["PageContext", "Query", "known", "named", "shards_of"]
 

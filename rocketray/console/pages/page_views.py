@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocketray.actors.api.node_client import NodeClient
+from rocketray.messaging.api.node_client import NodeClient
 
 from .message_pages import letters, message
 from .node_pages import apps, node_page, waiting

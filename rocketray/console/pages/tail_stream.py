@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.remote.disks_tail import AskNode, DisksTail, TailQuery
 from rocketray.base.names import check_topic
 from rocketray.broker.filtering.seen_messages import SeenMessage
 from rocketray.broker.filtering.tail import TailStart
@@ -28,6 +26,8 @@ from rocketray.console.changes.form_fields import (
 from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.remote.disks_tail import AskNode, DisksTail, TailQuery
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.views.filter_records import checked_filter, refused_filter
 from rocketray.views.json_fields import json_fields

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rocketray.actors.api.node_client import NodeClient, lag_of, of_disks_there
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic
 from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.console.changes.group_forms import would_change
 from rocketray.errors import ConfigError
 from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.messaging.api.node_client import NodeClient, lag_of, of_disks_there
 from rocketray.views.filter_records import named_filter_record
 from rocketray.views.group_records import (
     group_record,

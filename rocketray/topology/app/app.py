@@ -21,7 +21,6 @@ import faust
 from faust.types.channels import ChannelT
 
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.actors.producers.producer_options import check_tracing
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.delay import Delay
 from rocketray.base.names import check_queue_count
@@ -34,6 +33,7 @@ from rocketray.groups.assignment import Strategy, check_strategy
 from rocketray.groups.heartbeat import AppInstance
 from rocketray.groups.member_options import FetchCompression, check_compression
 from rocketray.message import Message
+from rocketray.messaging.producers.producer_options import check_tracing
 from rocketray.runtime.one_process import unique_here
 from rocketray.topology.connection import AppNode, open_node
 from rocketray.topology.delivery.flow import FlowLimits

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from typing import Any
 
-from rocketray.actors.consumers.app_member import AppMember
 from rocketray.errors import ActorError
 from rocketray.groups.member_options import new_client_id
+from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.topology.values.wire import group_name
 
 __all__ = ["Leadership"]

@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import (
     dead_lettered,
@@ -40,6 +39,7 @@ from rocketray.broker.retries.retry_records import (
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.groups.failing import FailingMessage
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.process_logs.log_line import MessagePlace, place_extra
 from rocketray.topology.values.failure_rules import FailureRules

@@ -26,14 +26,14 @@ from functools import partial
 
 from faust.types.tuples import TP
 
-from rocketray.actors.producers.batch import SendResult, SendResults
-from rocketray.actors.producers.producer import NodeProducer
-from rocketray.actors.producers.send_future import SendFuture
 from rocketray.base.delay import Delay
 from rocketray.base.recall import RecallHandle
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import OwnerFencedError, ShardUnavailableError
 from rocketray.message import Message
+from rocketray.messaging.producers.batch import SendResult, SendResults
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.send_future import SendFuture
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import StoredMetadata

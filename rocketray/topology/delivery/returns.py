@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.delay import REAL_TOPIC, WAITING_QUEUES
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.broker.retries.deliveries import Place
@@ -26,6 +25,7 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.service_queues import is_of_service
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.store.formats.sys_flag import TRANSACTION
 from rocketray.topology.connection import AppNode
 

@@ -17,13 +17,13 @@ from typing import Any
 
 from mode import Service
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.broker.named_filters.joining import join_by_filter
 from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import EVERYTHING, Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.outage_log import OutageLog
 from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.noted_failure import NotedFailure

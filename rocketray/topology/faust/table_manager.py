@@ -30,10 +30,10 @@ from faust.tables.recovery import Recovery
 from faust.types.tuples import TP
 from mode import Service
 
-from rocketray.actors.api.queue_owners import fence_queue
-from rocketray.actors.api.tails import tail_of
 from rocketray.errors import ConfigError
 from rocketray.message import Message
+from rocketray.messaging.api.queue_owners import fence_queue
+from rocketray.messaging.api.tails import tail_of
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.tables.changelog import ChangelogBuffer

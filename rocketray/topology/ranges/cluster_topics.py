@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.actors.client.connection import Connection
 from rocketray.base.cluster import Cluster
 from rocketray.broker.fetching.range_api import DiskQueues
 from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["ClusterTopics"]
 

@@ -1,9 +1,9 @@
 """The consumer of stock Faust apps: one group an app, driven through Faust's eager rebalances.
 
 - The instance is a member of the app's group on every topic that it reads
-  (actors/consumers/app_member.py). All topics together give it the same queue numbers, so they are
-  co-partitioned as Faust requires.
-- Messages are read by position from the log (actors/api/node_log.py), in batches; after that,
+  (messaging/consumers/app_member.py). All topics together give it the same queue numbers, so they
+  are co-partitioned as Faust requires.
+- Messages are read by position from the log (messaging/api/node_log.py), in batches; after that,
   Faust processes every event in its own way.
 - A changelog has no committed offsets, so the group does not read it: the instance reads the
   changelogs of its queue numbers, and all queues of a global table's.
@@ -29,11 +29,11 @@ from typing import Any, Self
 from faust.transport.consumer import Consumer
 from faust.types.tuples import TP, ConsumerMessage
 
-from rocketray.actors.api.node_log import NodeLog
-from rocketray.actors.consumers.app_member import AppMember
 from rocketray.broker.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import StoredMessage
+from rocketray.messaging.api.node_log import NodeLog
+from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.runtime.outage_log import OutageLog
 from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
 from rocketray.topology.values.wire import group_name, parts_of, topic_name

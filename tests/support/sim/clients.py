@@ -6,13 +6,13 @@ from collections import deque
 from pathlib import Path
 from typing import Any, cast
 
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.fetching.range_reader import BlockFilter
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import EVERYTHING
 from rocketray.message import Message, StoredMessage
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import control_path, shard_directory
 from rocketray.runtime.ipc.control_page_reader import ControlView
 from rocketray.store.reading.reader import QueueReader

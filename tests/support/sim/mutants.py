@@ -13,9 +13,6 @@ from typing import Any, cast
 import numpy as np
 
 from rocketray.actors.cluster.groups_file import GroupsFile
-from rocketray.actors.consumers.member_queues import MemberQueues
-from rocketray.actors.consumers.member_session import MemberSession
-from rocketray.actors.consumers.queue_stream import QueueStream
 from rocketray.actors.delays import schedule
 from rocketray.actors.system.system_log import SystemLog
 from rocketray.actors.transactions.transaction_engine import TransactionEngine
@@ -34,6 +31,9 @@ from rocketray.groups.group_offsets import GroupOffsets
 from rocketray.groups.lease import Lease
 from rocketray.groups.ownership_epochs import OwnershipEpochs
 from rocketray.groups.roster import Roster
+from rocketray.messaging.consumers.member_queues import MemberQueues
+from rocketray.messaging.consumers.member_session import MemberSession
+from rocketray.messaging.consumers.queue_stream import QueueStream
 from rocketray.runtime.files import state_files
 from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.store import message_store, store_files

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rocketray.actors.api.system_api import DelaysApi, TransactionsApi
 from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.broker.filtering.engine import FilterEngine
 from rocketray.broker.filtering.filter_api import FilterApi
@@ -24,6 +23,7 @@ from rocketray.broker.topics.topic_start import Started
 from rocketray.broker.topics.topics import TopicsApi
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.groups.groups_api import GroupsApi, SessionsApi
+from rocketray.messaging.api.system_api import DelaysApi, TransactionsApi
 from rocketray.runtime.calls.endpoint import Endpoint
 from rocketray.store.age_clock import AgeClock
 from rocketray.testing.node import LocalNode, _LocalShards

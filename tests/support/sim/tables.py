@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from rocketray.actors.api.queue_owners import fence_queue
 from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.errors import OwnerFencedError, StreamError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
+from rocketray.messaging.api.queue_owners import fence_queue
 from rocketray.topology.tables.changelog import ChangelogBuffer, changed_key
 from rocketray.topology.tables.part_reader import PartReader
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.failed_disk import has_failed_disk
 from rocketray.store.files.file_system import SYSTEM_FILES

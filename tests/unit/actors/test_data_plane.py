@@ -14,9 +14,6 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import wait_until
 
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.producers import links
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.filtering import engine as filter_module
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.errors import (
@@ -30,6 +27,9 @@ from rocketray.errors import (
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers import links
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import consumer_directory, producer_rings_directory
 from rocketray.runtime.ipc.match_ring import CAPACITY
 from rocketray.runtime.ipc.ring import RING_BYTES, SMALL_RING_BYTES

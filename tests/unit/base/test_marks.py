@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from support.amounts import examples
 from support.source_tree import ROOT
 
-from rocketray.actors.producers.given_lists import GivenLists
 from rocketray.base.delay import at_level
 from rocketray.base.marks import (
     DELAY_PROPERTIES,
@@ -54,6 +53,7 @@ from rocketray.message import (
     check_properties,
     with_sharding_key,
 )
+from rocketray.messaging.producers.given_lists import GivenLists
 from rocketray.store.batches.table_columns import check_names, read_table
 from rocketray.store.batches.taken_on import taken_on_column
 from rocketray.topology.app.app import App

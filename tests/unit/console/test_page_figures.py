@@ -20,13 +20,13 @@ from support.console_node import COUNT, LETTERS_OF, SECRET, console_node
 from support.local_node import LocalNode
 from support.patience import patience, wait_until
 
-from rocketray.actors.api.node_client import NodeClient
 from rocketray.console.console_server import STREAMS_MAX
 from rocketray.console.facts.samples import LagSample, Samples, TopicSample
 from rocketray.console.pages.page_texts import LANGUAGES, TEXTS, text_in
 from rocketray.console.pages.page_views import PAGES
 from rocketray.errors import ActorError, NodeNotRunningError, ShardUnavailableError
 from rocketray.message import Message
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.files.home import Home
 from rocketray.store.retention import RetentionPolicy
 from rocketray.views.group_records import group_record, progress_record, progress_rows

@@ -11,12 +11,12 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.groups_api import SessionsApi
 from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS, Lease
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.clock import system_clock_ms
 
 ALL = Subscription.tags("*")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer, SendResults
 from rocketray_bench import send
 from rocketray_bench.ceilings import Ceilings
 from rocketray_bench.report import BenchOptions

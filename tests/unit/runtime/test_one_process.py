@@ -21,11 +21,11 @@ from support.local_node import LocalNode
 from support.patience import wait_until
 
 import rocketray as rr
-from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.producers.async_producer import NodeAsyncProducer
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import ConfigError, ForkedError
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.producers.async_producer import NodeAsyncProducer
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.testing import Broker
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.api.node_client import lag_of
 from rocketray.broker.filtering.filtered_lag import Exactness
 from rocketray.errors import ConfigError, PredicateError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.message import Message, StoredMessage
+from rocketray.messaging.api.node_client import lag_of
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock, Member
 

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from rocketray.actors.admin import dead_letter_service, letters_there
 from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.admin.dead_letters import Journal, letter_boxes, letters, redrive
-from rocketray.actors.api.node_client import NodeClient
-from rocketray.actors.producers.producer import NodeProducer, SendResults
 from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.broker.retries.retry_records import (
     FAILURE_REASON,
@@ -32,6 +30,8 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.messaging.producers.producer import NodeProducer, SendResults
 from rocketray.runtime.calls.endpoint import InProcess, ServedObjects
 from rocketray.runtime.files.paths import CONTROL_PAGE, shard_directory
 from rocketray.runtime.files.state_files import write_json

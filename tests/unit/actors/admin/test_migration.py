@@ -13,12 +13,12 @@ from support.apps import numbers, put
 from support.local_node import LocalNode
 
 from rocketray.actors.admin.migration import migrate
-from rocketray.actors.api.node_client import lag_of
-from rocketray.actors.consumers import member as member_module
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import PredicateError, StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.filter_plans import PlanProgress
+from rocketray.messaging.api.node_client import lag_of
+from rocketray.messaging.consumers import member as member_module
+from rocketray.messaging.consumers.member import GroupConsumer
 
 OLD, NEW = Subscription.tags("a || both"), Subscription.tags("b || both")
 

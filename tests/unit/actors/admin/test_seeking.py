@@ -14,13 +14,13 @@ from support.local_node import RULES, LocalNode
 
 from rocketray.actors.admin.seeking import OffsetMove, carry_out, plan_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_administration import GroupAdministration
 from rocketray.groups.group_registry import GroupRegistry
 from rocketray.groups.heartbeat import Heartbeat
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.clock import system_clock_ms
 
 ALL = Subscription.tags("*")

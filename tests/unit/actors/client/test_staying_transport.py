@@ -16,8 +16,6 @@ from support.serving_node import serving
 from rocketray.actors.client import staying_transport
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.staying_transport import StayingTransport
-from rocketray.actors.consumers import member as member_module
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import (
     ConfigError,
     ShardUnavailableError,
@@ -25,6 +23,8 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers import member as member_module
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.calls.endpoint import client_of
 from rocketray.topology.hosting.apps_api import APPS, AppsApi
 from rocketray.topology.hosting.host_status import Host

@@ -12,7 +12,6 @@ from support.local_node import LocalNode
 
 import rocketray as rr
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,
@@ -20,6 +19,7 @@ from rocketray.errors import (
     NodeNotRunningError,
 )
 from rocketray.groups.heartbeat import AppInstance
+from rocketray.messaging.producers.producer import NodeProducer
 
 ALL = rr.Subscription.tags("*")
 ROWS = pa.table({"body": [b"x"]})

@@ -9,8 +9,8 @@ import pytest
 from support.local_node import RULES, LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.clock import system_clock_ms
 
 ALL = Subscription.tags("*")

@@ -16,12 +16,12 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import wait_until
 
-from rocketray.actors.api.system_api import WaitingByMinute
 from rocketray.actors.system import node_link
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC, DelayOptions
 from rocketray.base.recall import RecallHandle
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.messaging.api.system_api import WaitingByMinute
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.paths import shard_directory
 

@@ -12,12 +12,12 @@ from support.transactions import begin
 from rocketray.actors.admin.dead_letters import redrive
 from rocketray.actors.explaining import arrival
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.subscription import EVERYTHING
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker, Clock
 
 

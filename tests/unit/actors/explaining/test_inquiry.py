@@ -11,12 +11,12 @@ from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.base.transaction import HALF_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.journal.group_journal import EntryKind
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import journal_directory
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock

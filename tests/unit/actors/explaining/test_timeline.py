@@ -11,10 +11,10 @@ from support.transactions import begin
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.cause import Cause
 from rocketray.actors.explaining.explanation import Explanation
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker, Clock
 
 ALL = Subscription.tags("*")

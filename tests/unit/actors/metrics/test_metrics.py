@@ -13,7 +13,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from support.source_tree import ROOT
 
-from rocketray.actors.api.system_api import TransactionOverview
 from rocketray.actors.metrics.metric_families import families_of
 from rocketray.actors.metrics.node_readings import NodeReadings, read_node
 from rocketray.errors import ShardUnavailableError
@@ -21,6 +20,7 @@ from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
+from rocketray.messaging.api.system_api import TransactionOverview
 from rocketray.testing import Broker
 
 TAGS = "ab"

@@ -12,11 +12,11 @@ from support.schedules import Waiting
 from support.transactions import begin
 
 from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.broker.retries.retry_records import topic_of
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock
 

@@ -13,14 +13,14 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import wait_until
 
-from rocketray.actors.api.node_client import lag_of
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause, Explanation
 from rocketray.actors.explaining.inquiry import inquire
 from rocketray.broker.filtering.lag import LagCounter
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.api.node_client import lag_of
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.files.paths import filters_file, shard_directory
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 

@@ -10,10 +10,10 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import wait_until
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.consumers.member import GroupConsumer
 
 COUNT = 3000
 

@@ -10,11 +10,11 @@ from support import predicates
 from support.local_node import LocalNode
 from support.patience import wait_until
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, FilterError, PredicateError
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
+from rocketray.messaging.consumers.member import GroupConsumer
 
 BODIES = [b"%d" % n for n in range(300)]
 

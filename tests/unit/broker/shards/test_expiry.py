@@ -10,7 +10,6 @@ import pytest
 from support.local_node import SEGMENT, LocalNode
 from support.patience import patience, wait_until
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.filtering.filter_stream import FilterStream
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
@@ -18,6 +17,7 @@ from rocketray.errors import StoreFullError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, PhysicalOffset
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.files.paths import consumer_directory, shard_directory
 from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.runtime.ipc.control_page import Doorbell

@@ -11,13 +11,13 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
-from rocketray.actors.api.node_client import lag_of
 from rocketray.broker.backups.backup import back_up
 from rocketray.broker.backups.restore import restore
 from rocketray.broker.filtering.preview import PreviewRange, preview, sample_recent
 from rocketray.broker.topics.queue_views import open_queues
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.messaging.api.node_client import lag_of
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.home import identity_of
 from rocketray.runtime.files.paths import shard_directory

@@ -12,15 +12,15 @@ from support.ladder import stored_in
 from support.local_node import LocalNode
 from support.patience import patience
 
-from rocketray.actors.producers.batcher import Handling
-from rocketray.actors.producers.message_sends import MessageSends
-from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult
 from rocketray.broker.shards import repeated_batches
 from rocketray.broker.shards.disk_shards import DiskShards
 from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message
+from rocketray.messaging.producers.batcher import Handling
+from rocketray.messaging.producers.message_sends import MessageSends
+from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult
 from rocketray.runtime.ipc.acknowledgement import Ack, Durability
 
 TOPIC = "%DLQ%group"

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC, Delay
 from rocketray.base.names import is_closed_topic
 from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.errors import InvalidMessageError
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker
 from rocketray.testing.fixtures import broker, clock
 

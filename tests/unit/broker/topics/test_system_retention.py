@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from support.transactions import begin
 
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.delay import TIMER_TOPIC
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.store.retention import KEEP_ALL, DiskUse, RetentionPolicy
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import typer
 
-from rocketray.actors.remote.disks_tail import UnreadQueues
 from rocketray.broker.filtering.tail import TailCounts, TailStart
 from rocketray.cli.filters.tail_command import Notices, parse_start, summary
 from rocketray.filters.counters import FilterCounters
+from rocketray.messaging.remote.disks_tail import UnreadQueues
 
 
 @pytest.mark.parametrize(

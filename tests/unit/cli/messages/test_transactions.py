@@ -12,8 +12,8 @@ from support.local_node import LocalNode
 from support.patience import wait_until
 from support.transactions import begin
 
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.cli.messages import transactions
+from rocketray.messaging.producers.producer import NodeProducer
 
 
 def test_what_nobody_has_decided_is_shown_until_somebody_does(

@@ -14,10 +14,10 @@ from support.command_server import run_here
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.consumers import member as member_module
 from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.cli.nodes import status
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers import member as member_module
 from rocketray.topology.hosting import apps_service
 
 

@@ -12,10 +12,10 @@ from support.local_node import LocalNode
 from support.patience import until
 from support.spans import NoOpTracerProvider, Spans, StatusCode, Tracing
 
-from rocketray.actors.producers.producer import NodeProducer
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.errors import ConfigError
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker
 from rocketray.topology.app.app import App
 

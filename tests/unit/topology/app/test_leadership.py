@@ -32,7 +32,7 @@ class Instance:
 def test_one_instance_leads_and_the_next_one_when_it_stops(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketray.actors.consumers.app_member.HEARTBEAT_INTERVAL_S", 0.1)
+    monkeypatch.setattr("rocketray.messaging.consumers.app_member.HEARTBEAT_INTERVAL_S", 0.1)
 
     async def scenario() -> None:
         one, two = Instance(node), Instance(node)

@@ -12,8 +12,8 @@ from support.apps import collecting, committed, consume, numbers, running
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.topology.app.app import App
 from rocketray.topology.app.sensing import HandlerSensing
 from rocketray.topology.app.stream import SLICE_S

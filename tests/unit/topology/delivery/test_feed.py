@@ -9,13 +9,13 @@ from support.feeds import WatchedTables, feeding, pass_over
 from support.local_node import LocalNode
 from support.patience import patience, until
 
-from rocketray.actors.consumers import member as member_module
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.message import Message
+from rocketray.messaging.consumers import member as member_module
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery.delivery import Delivery

@@ -11,9 +11,9 @@ from support.feeds import feeding
 from support.local_node import LocalNode
 from support.patience import patience, until
 
-from rocketray.actors.consumers import member as member_module
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.subscription import Subscription
+from rocketray.messaging.consumers import member as member_module
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery.feed import Feed
 

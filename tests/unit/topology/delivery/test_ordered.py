@@ -12,9 +12,9 @@ from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 from support.patience import patience, until
 
-from rocketray.actors.remote import fetch_sessions, fetched_streams
 from rocketray.broker.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
+from rocketray.messaging.remote import fetch_sessions, fetched_streams
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery import feed
 from rocketray.topology.delivery.flow import FlowLimits

@@ -12,13 +12,13 @@ from support.apps import committed, make_app, numbers, put
 from support.local_node import LocalNode
 from support.patience import patience, until
 
-from rocketray.actors.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
 from rocketray.base.delay import TIMER_TOPIC, Delay
 from rocketray.broker.shards.shard_appends import ShardAppends
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.errors import ConfigError, OwnerFencedError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
 from rocketray.topology.delivery import outbox as outbox_module
 from rocketray.topology.delivery.outbox import Outbox, Outboxes
 

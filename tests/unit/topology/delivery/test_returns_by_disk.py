@@ -11,13 +11,13 @@ from unittest.mock import AsyncMock
 import pytest
 from support.patience import until
 
-from rocketray.actors.producers.links import Nearby
 from rocketray.base.delay import REAL_QUEUE_ID, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.placement import Placement
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, PhysicalOffset, QueueOffset, StoredMessage
+from rocketray.messaging.producers.links import Nearby
 from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.returns import Return, Returns
 

@@ -13,10 +13,10 @@ from support.apps import collecting, running
 from support.local_node import LocalNode
 from support.patience import patience, until
 
-from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import FetchCompression, MemberOptions
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery.feed import Feed
 from rocketray.topology.faust import fetcher

@@ -12,9 +12,9 @@ from support.local_node import LocalNode
 from support.patience import until
 from support.stock_apps import stock_app
 
-from rocketray.actors.consumers.app_member import AppMember
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.lease import LEASE_MS
+from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.runtime.clock import steady_clock_ms
 from rocketray.topology.stock.stock_consumer import LeasedGeneration
 

@@ -13,9 +13,9 @@ from support.patience import until
 from support.stock_apps import stock_app
 from yarl import URL
 
-from rocketray.actors.consumers.app_member import AppMember
 from rocketray.errors import ConfigError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
+from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.topology.stock.transport import node_of_broker
 
 

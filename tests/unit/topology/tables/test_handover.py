@@ -12,7 +12,7 @@ from support.changelogs import changes_in
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.topology.app.app import App
 
 QUEUES = 4

@@ -1,0 +1,377 @@
+"""Producers: send messages to the shards in batches, and report their outcomes.
+
+There are three ways to send, with the same options (producer_options.py): ``send`` waits for the
+outcome, ``send_async`` returns a future, and ``send_many`` sends a list or a table. When a message
+is sent is in batcher.py.
+
+Invariants
+  1. A result is returned after the shard acknowledged the batch with the requested ack mode.
+  2. Memory is bounded: a link holds one batch that is not yet sent, and the ring or as many bytes
+     of batches that go by calls. Then a send blocks, and raises :class:`ShardUnavailableError`
+     after ``timeout_s``. Threads that send to the same queue then wait one after the other; threads
+     that send to other queues do not.
+  3. Messages of one thread to one queue are stored in the order they were sent.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Self, Unpack, overload
+
+from rocketray.base.delay import Delay
+from rocketray.broker.topics.ack_mode import AckMode, durability_of
+from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
+from rocketray.message import ForwardedMessage, Message
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.runtime.clock import system_clock_ms
+from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.runtime.one_process import OfOneProcess
+from rocketray.store.batches.message_columns import RecordForm
+from rocketray.store.formats.unique_id import UniqueIdGenerator
+
+from .batch import Batch, SendResult, SendResults
+from .batcher import Batcher
+from .links import Nearby, QueueLinks
+from .many import Table, check_messages, delayed_parts, parts_of
+from .message_sends import MessageSends
+from .producer_options import (
+    ManyOptions,
+    NoAck,
+    ProducerOptions,
+    SendOptions,
+    batch_settings,
+)
+from .send_future import ListFuture, SendFuture
+from .traced_sends import TracedSends, traced_many
+from .transactional_sends import Transaction, Transactions
+
+__all__ = ["NodeProducer", "SendFuture", "SendResult", "SendResults"]
+
+
+class NodeProducer(OfOneProcess, what="producer"):
+    """A producer for the topics of a cluster; safe to use from several threads."""
+
+    def __init__(
+        self,
+        node: NodeClient,
+        *,
+        born_host: tuple[str, int] = ("127.0.0.1", 0),
+        clock_ms: Callable[[], int] = system_clock_ms,
+        first_turn: int = 0,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Make a producer; its options are those of :class:`ProducerOptions`.
+
+        The first message without a queue gets the queue *first_turn*, modulo their number.
+        """
+        settings = replace(batch_settings(options), born_host=born_host, clock_ms=clock_ms)
+        self._node = node
+        self._clock_ms = clock_ms
+        self._durability = settings.durability
+        self._ids = UniqueIdGenerator(
+            born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=clock_ms
+        )
+
+        def form(topic: str) -> RecordForm:
+            return RecordForm(
+                topic, born_host=born_host, id_prefix=self._ids.prefix, options=settings.records
+            )
+
+        self._links = QueueLinks(node, form, first_turn=first_turn)
+        self._batcher = Batcher(self._links, self._ids, settings)
+        self._transactions: Transactions | None = None
+        group, check = options.get("group"), options.get("check")
+        if group is not None and check is not None:
+            self._transactions = Transactions(node, group, check, self._ids.next_id)
+        sends = MessageSends(self._links, self._batcher, self._transactions)
+        self._tracing = tracing = options.get("tracing")
+        self.singles = sends if tracing is None else TracedSends(sends, tracing)
+        """Sends of single messages, for :class:`~.async_producer.NodeAsyncProducer`."""
+
+    @overload
+    def send(
+        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
+    ) -> None: ...
+
+    @overload
+    def send(
+        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+    ) -> SendResult: ...
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        ack: AckMode | NoAck | None = None,
+        **options: Unpack[SendOptions],
+    ) -> SendResult | None:
+        """Store one message and return where; blocks until the *ack* is reached.
+
+        With ``ack="none"`` it returns None at once, while there is room; messages that were not
+        stored are logged and counted in :attr:`one_way_lost`. A message that a full disk refuses
+        goes to another disk, unless its queue was chosen. The options are those of
+        :class:`SendOptions`.
+        """
+        if ack == "none":
+            self.singles.begin("send", topic, body, ack, options)
+            return None
+        timeout_s = options.get("timeout_s")
+        given = options.copy()  # the call takes them out
+        while True:
+            future = self.singles.begin("send", topic, body, ack, options, at_once=True)
+            try:
+                return future.result(timeout_s)
+            except StoreFullError:
+                queue_id = self.singles.elsewhere(topic, given)
+                if queue_id is None:
+                    raise
+                options = {**given, "queue_id": queue_id}
+
+    @overload
+    def send_async(
+        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
+    ) -> None: ...
+
+    @overload
+    def send_async(
+        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+    ) -> SendFuture[SendResult]: ...
+
+    def send_async(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        ack: AckMode | NoAck | None = None,
+        **options: Unpack[SendOptions],
+    ) -> SendFuture[SendResult] | None:
+        """Send one message as :meth:`send`, and return at once, while there is room.
+
+        The future has the result; with ``ack="none"`` there is none.
+        """
+        future = self.singles.begin("send_async", topic, body, ack, options)
+        return None if ack == "none" else future
+
+    @overload
+    def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        *,
+        ack: NoAck,
+        **options: Unpack[ManyOptions],
+    ) -> None: ...
+
+    @overload
+    def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        *,
+        ack: AckMode | None = None,
+        **options: Unpack[ManyOptions],
+    ) -> SendResults: ...
+
+    def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        *,
+        ack: AckMode | NoAck | None = None,
+        **options: Unpack[ManyOptions],
+    ) -> SendResults | None:
+        """Store messages of one topic in batches; the results are in the messages' order.
+
+        The messages are a list, the rows of an Arrow table, or columns: ``bodies=`` with ``tags=``,
+        ``keys=`` and ``properties=`` of :class:`ManyOptions`. A table has the column ``body``
+        (binary or string), and optionally ``tags``, ``keys`` (text, or a list of texts) and
+        ``properties`` (a map).
+
+        A queue selector chooses a queue for each message, before any is sent. Without a choice,
+        messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
+        the others to the next queue in turn. With ``ack="none"`` see :meth:`send`.
+        """
+        if self._tracing is None:
+            return self._send_many(topic, messages, ack, options)
+        sending, messages = traced_many(self._tracing, topic, messages, options)
+        try:
+            results = self._send_many(topic, messages, ack, options)
+        except BaseException as error:
+            sending.failed(error)
+            raise
+        sending.stored()
+        return results
+
+    def _send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None,
+        ack: AckMode | NoAck | None,
+        options: ManyOptions,
+    ) -> SendResults | None:
+        now_ms = self._clock_ms()
+        parts = parts_of(self._links, "send_many", topic, messages, options, now_ms=now_ms)
+        timeout_s = options.get("timeout_s")
+        if ack == "none":
+            durability = self._durability_of(topic, None)
+            for part in parts:
+                self._batcher.send_part(part, durability, one_way=True, timeout_s=timeout_s)
+            return None
+        durability = self._durability_of(topic, ack)
+        return ListFuture(self._batcher, parts, durability).result(timeout_s)
+
+    def begin_many(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        *,
+        ack: AckMode | None = None,
+        delays: Sequence[Delay] = (),
+        owner_epoch: int = 0,
+        **options: Unpack[ManyOptions],
+    ) -> SendFuture[SendResults]:
+        """Send as :meth:`send_many`, and return once all has room: the shards store it meanwhile.
+
+        A list is encoded while the one before it is stored, and its result may be asked for several
+        times. *delays* has a delay for each of a list of messages, where these are not the same.
+        Each batch carries *owner_epoch*, that of the sender's grant of the queue; 0 for none.
+        """
+        now_ms = self._clock_ms()
+        if delays:
+            assert not isinstance(messages, Table | None)
+            check_messages(topic, messages)
+            queues = [options.get("queue_id")] * len(messages)
+            parts = delayed_parts(self._links, messages, delays, queues, now_ms)
+        else:
+            parts = parts_of(self._links, "begin_many", topic, messages, options, now_ms=now_ms)
+        if owner_epoch:
+            parts = [part._replace(owner_epoch=owner_epoch) for part in parts]
+        durability = self._durability_of(topic, ack)
+        future = ListFuture(self._batcher, parts, durability)
+        with suppress(ShardUnavailableError):  # the result sends what is left
+            future.send(options.get("timeout_s"))
+        return future
+
+    def begin(self) -> Transaction:
+        """Return a new transaction: give it to :meth:`send`, and commit it or roll it back.
+
+        As a context, it is committed at the end of the block, or rolled back if that raises.
+
+        Raises:
+            ConfigError: the producer was made without ``group=`` and ``check=``.
+        """
+        return self.transactions.begin()
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions of this producer; raises as :meth:`begin`."""
+        if self._transactions is None:
+            raise ConfigError("this producer has no transactions; make it with group= and check=")
+        return self._transactions
+
+    @property
+    def one_way_lost(self) -> int:
+        """Number of messages sent with ``ack="none"`` that are known not to be stored."""
+        return self._links.one_way_lost
+
+    def forward(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[ForwardedMessage],
+        *,
+        ack: AckMode | None = None,
+    ) -> SendResults:
+        """Store messages again, as one batch: all of them are stored, or none.
+
+        If the shard did not report the outcome in time, the same call waits for it again. Another
+        call also waits for it, and raises :class:`ShardUnavailableError` once it is known: before
+        sending some of the messages again, the caller has to check which are stored.
+        """
+        check_messages(topic, messages)
+        link = self._links.link(topic, queue_id, None)
+        with link.lock:
+            link.check_open()
+            is_same = link.forwarding is None or link.forwarding[0] == list(messages)
+            if link.forwarding is not None:
+                batch = link.forwarding[1]
+            else:
+                durability = self._durability_of(topic, ack)
+                batch = Batch(link, link.form, durability)
+                self._batcher.send_whole(link, batch, batch.pack_forwarded(messages))
+                link.forwarding = list(messages), batch
+        self._batcher.settle(link, batch)
+        with link.lock:
+            if link.forwarding is not None and link.forwarding[1] is batch:
+                link.forwarding = None  # else another thread has begun a later one
+        if not is_same:
+            raise ShardUnavailableError(link.name, 0, "it was busy with earlier batches")
+        batch.check()
+        return SendResults([(batch, range(len(messages)))])
+
+    def _durability_of(self, topic: str, ack: AckMode | None) -> Durability:
+        """Return when messages to *topic* count as stored: as *ack*, or this producer, or it says.
+
+        It is that of the topic that they are for, also if they wait in another one.
+        """
+        if ack is not None:
+            return durability_of(ack)
+        if self._durability is not None:
+            return self._durability
+        return durability_of(self._links.topic(topic).default_ack)
+
+    def choose_queue(
+        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
+    ) -> int:
+        """Return the queue of a message: see :meth:`QueueLinks.choose_queue`."""
+        return self._links.choose_queue(topic, queue_id, sharding_key)
+
+    def near(self, disk: str, topic: str, number: int) -> Nearby:
+        """Return a queue of a service's topic on *disk*: see :meth:`QueueLinks.near`."""
+        return self._links.near(disk, topic, number)
+
+    def recall(self, handle: str) -> bool:
+        """Recall a delayed message, so it is never delivered; False if it is too late or done.
+
+        Raises:
+            InvalidMessageError: *handle* is invalid, or not one of this node.
+        """
+        return self._node.delays.recall(handle)
+
+    def flush(self) -> None:
+        """Send everything collected and wait for the acknowledgements; results have the errors."""
+        self._batcher.flush()
+
+    def refresh_topics(self) -> None:
+        """Look for new queues and deleted topics, as it does itself every 30 seconds."""
+        self._links.refresh()
+
+    def lose(self, error: StreamError) -> None:
+        """Fail all unacknowledged and later sends with *error*: their shards are gone."""
+        self._links.lose(error)
+
+    def close(self) -> None:
+        """Flush, and release the rings; raises as :meth:`flush`, and is closed nevertheless."""
+        if self._links.is_closed:
+            return
+        if self._transactions is not None:
+            self._transactions.close()
+        try:
+            self._batcher.flush()
+        finally:
+            self._links.refuse()
+            self._batcher.close()
+            self._links.close()
+
+    def __enter__(self) -> Self:
+        """Return the producer itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()

@@ -1,0 +1,121 @@
+"""How long a producer collects messages, and what it leaves of a ring that no shard reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_node import LocalNode
+from support.patience import patience
+
+from rocketray.broker.shards.shard_api import ShardApi
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.errors import ShardUnavailableError
+from rocketray.message import Message
+from rocketray.messaging.producers.queue_link import collecting_s
+from rocketray.runtime.files.paths import producer_rings_directory
+from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_runtime
+
+
+def test_a_producer_collects_for_four_times_as_long_as_it_hands_over_within_bounds() -> None:
+    assert collecting_s(0.00005) == pytest.approx(0.0002)
+    assert collecting_s(0.0) == pytest.approx(0.0001)
+    assert collecting_s(1.0) == pytest.approx(0.0005)
+
+
+class SilentShard:
+    """A shard that never says that it reads a ring; perhaps it does."""
+
+    def __init__(self, shard: ShardApi, *, attaches: bool) -> None:
+        self._shard = shard
+        self._attaches = attaches
+
+    def attach(self, path: str) -> None:
+        if self._attaches:
+            self._shard.attach(path)
+        raise ShardUnavailableError("T/0", 1000, "there was no answer")
+
+
+class SilentNode(LocalNode):
+    """A node whose shards are silent at times."""
+
+    is_silent = False
+    attaches = False
+
+    def shard_calls(self, topic: TopicConfig, queue_id: int) -> Any:
+        shard = super().shard_calls(topic, queue_id)
+        return SilentShard(shard, attaches=self.attaches) if self.is_silent else shard
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[SilentNode]:
+    with SilentNode(tmp_path) as node:
+        node.topics.ensure("T", 1)
+        yield node
+
+
+@pytest.mark.parametrize("attaches", [False, True])
+def test_a_ring_that_no_shard_was_heard_to_read_is_given_back(
+    node: SilentNode, *, attaches: bool
+) -> None:
+    rings = producer_rings_directory(node.data, "T", 0)
+    node.attaches, node.is_silent = attaches, True
+    with node.producer() as producer:
+        for _ in range(3):
+            with pytest.raises(ShardUnavailableError):
+                producer.send("T", b"x")
+        assert not [*rings.iterdir()]
+        node.is_silent = False
+        assert producer.send("T", b"x").queue_offset == 0
+        assert len([*rings.iterdir()]) == 1
+        node.shard("T", 0).flush()
+        assert node.shard_statistics("T")[0].rings == 1
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
+def test_what_a_node_that_ended_left_unacknowledged_is_stored_once(
+    tmp_path: Path, *, is_stored: bool
+) -> None:
+    first = RuntimeLock(tmp_path)
+    with SilentNode(tmp_path) as node, node.producer() as producer:
+        node.topics.ensure("T", 1)
+        producer.send("T", b"0")
+        node.stall("T", 0)
+        waiting = [producer.begin_many("T", [Message("T", b"1"), Message("T", b"2")])]
+        waiting += [producer.begin_many("T", [Message("T", b"3")])]
+        chosen = producer.begin_many("T", [Message("T", b"4", unique_key="chosen")])
+        link: Any = producer._links.existing("T", 0)
+        if is_stored:  # and the node ended before it acknowledged
+            for payload in link._ring.unacknowledged().values():
+                node.shard_calls(node.topics.get("T"), 0).append(payload, 0)
+        first.close()
+        remove_runtime(tmp_path)
+        producer.refresh_topics()
+        assert not any(each.done() for each in waiting)  # no node runs yet
+        lock = RuntimeLock(tmp_path)
+        producer.refresh_topics()
+        assert [each.result(patience(10))[0].queue_offset for each in waiting] == [1, 3]
+        with pytest.raises(ShardUnavailableError, match="may have stored what was sent"):
+            chosen.result(patience(10))
+        stored = [each.body for each in node.messages.query_by_time("T", 0, 2**62)]
+        assert stored == [b"0", b"1", b"2", b"3", *([b"4"] if is_stored else [])]
+        lock.close()
+
+
+def test_a_ring_whose_queue_was_moved_away_and_back_is_replaced_when_the_producer_looks(
+    node: SilentNode,
+) -> None:
+    """Its old files were removed meanwhile; the disk of the queue is the same as before."""
+    rings = producer_rings_directory(node.data, "T", 0)
+    with node.producer() as producer:
+        producer.send("T", b"before")
+        producer.refresh_topics()
+        [kept] = rings.iterdir()
+        kept.unlink()
+        producer.refresh_topics()
+        [other] = rings.iterdir()
+        assert other != kept
+        producer.send("T", b"after")
+    assert [message.body for message in node.stored("T")] == [b"before", b"after"]
