@@ -20,13 +20,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.staging.message_rows import MessageRows
-from rocketray.actors.staging.staging_api import StagedBatch
-from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.services.staging.message_rows import MessageRows
+from rocketray.services.staging.staging_api import StagedBatch
+from rocketray.services.staging.staging_client import StagingClient
 
 from .bench_node import bench_node, node_processor_s
 from .report import BenchOptions, Row

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.metrics.metric_families import metrics_of
 from rocketray.errors import ConfigError
+from rocketray.services.metrics.metric_families import metrics_of
 
 from .agents import Handler, Pace, each_value, read_backlog
 from .bench_node import node_processor_s

@@ -1,1 +1,1 @@
-"""A node's processes: shards, filter actor, consumers, coordinator; and what they share."""
+"""The Ray actors, the node that keeps them, and clients of both."""

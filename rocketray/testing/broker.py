@@ -16,9 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from rocketray.actors.explaining.explanation import Explanation
-from rocketray.actors.explaining.inquiry import inquire
-from rocketray.actors.explaining.suggestions import like
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.named_filters.joining import join_by_filter
 from rocketray.errors import ConfigError
@@ -31,6 +28,9 @@ from rocketray.messaging.producers.async_producer import NodeAsyncProducer
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.producer_options import ProducerOptions
 from rocketray.runtime.one_process import OfOneProcess
+from rocketray.services.explaining.explanation import Explanation
+from rocketray.services.explaining.inquiry import inquire
+from rocketray.services.explaining.suggestions import like
 
 from .clock import Clock
 from .faults import Faults

@@ -14,8 +14,6 @@ from pathlib import Path
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.system_services import SystemServices
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.actors.staging.staged_targets import StagedTargets
-from rocketray.actors.staging.staging_service import StagingService
 from rocketray.broker.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.broker.filtering.engine import FilterEngine
 from rocketray.broker.filtering.filter_api import FilterApi
@@ -35,6 +33,8 @@ from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.api.system_api import DelaysApi, TransactionsApi
 from rocketray.runtime.calls.endpoint import Around, InProcess, ServedObjects
 from rocketray.runtime.files.runtime_lock import remove_runtime
+from rocketray.services.staging.staged_targets import StagedTargets
+from rocketray.services.staging.staging_service import StagingService
 from rocketray.store.retention import DiskUse, ExpiredFile
 
 __all__ = ["EMPTY_DISK", "LocalNode", "shards_of"]

@@ -9,10 +9,10 @@ from .json_fields import json_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rocketray.actors.admin.seeking import OffsetMove
     from rocketray.groups.filter_plans import PlanProgress
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.services.admin.seeking import OffsetMove
 
 __all__ = ["group_record", "move_record", "plan_record", "progress_record", "progress_rows"]
 

@@ -14,9 +14,6 @@ from support.amounts import tenth
 from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 from support.stores import FakeClock
 
-from rocketray.actors.delays.schedule import Place, Schedule
-from rocketray.actors.system.system_log import SystemLog
-from rocketray.actors.transactions.transaction_service import TransactionService
 from rocketray.base.config import StoreConfig
 from rocketray.base.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
 from rocketray.base.transaction import (
@@ -28,6 +25,9 @@ from rocketray.base.transaction import (
     half_message,
 )
 from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.services.delays.schedule import Place, Schedule
+from rocketray.services.system.system_log import SystemLog
+from rocketray.services.transactions.transaction_service import TransactionService
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import RetentionPolicy

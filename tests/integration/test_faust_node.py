@@ -22,11 +22,11 @@ from support.patience import patience, until, wait_until
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.explaining.explanation import Cause
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import SHARDING_KEY, Message
+from rocketray.services.explaining.explanation import Cause
 from rocketray.topology.app.app import App
 from rocketray.topology.hosting.app_path import load_app
 from rocketray.topology.hosting.host_placement import plan_here

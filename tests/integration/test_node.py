@@ -21,13 +21,11 @@ from ray.core.generated import gcs_pb2
 from support.patience import patience, wait_until
 from support.transactions import begin
 
-from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import RayTransport
 from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.explaining.explanation import Cause
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
@@ -43,6 +41,8 @@ from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import config_directory, filters_file, node_file, shard_directory
 from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL, RayError, namespace_of
+from rocketray.services.admin.seeking import carry_out, plan_moves
+from rocketray.services.explaining.explanation import Cause
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support"

@@ -16,9 +16,6 @@ from support.staging import stored_bodies
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.staging.message_rows import MessageRows
-from rocketray.actors.staging.staging_api import StagedBatch
-from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.runtime.calls.endpoint import (
@@ -30,6 +27,9 @@ from rocketray.runtime.calls.endpoint import (
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.half_file import BatchName, Half
 from rocketray.runtime.files.paths import staged_directory
+from rocketray.services.staging.message_rows import MessageRows
+from rocketray.services.staging.staging_api import StagedBatch
+from rocketray.services.staging.staging_client import StagingClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

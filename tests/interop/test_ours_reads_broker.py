@@ -24,12 +24,12 @@ from support.interop import (
 from support.local_node import LocalNode
 from support.rocketmq_client import RocketMQClient, Seen, seen
 
-from rocketray.actors.admin.importer import Importer
 from rocketray.base.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message
 from rocketray.runtime.clock import system_clock_ms
+from rocketray.services.admin.importer import Importer
 from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
 

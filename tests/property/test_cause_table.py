@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support.explain_model import STEPS, Group, History
 
-from rocketray.actors.explaining.cause import Cause
-from rocketray.actors.explaining.cause_table import CauseTable, explain_range
 from rocketray.broker.filtering.preview import PreviewRange
 from rocketray.message import StoredMessage
+from rocketray.services.explaining.cause import Cause
+from rocketray.services.explaining.cause_table import CauseTable, explain_range
 
 _ALL = 1_000_000
 

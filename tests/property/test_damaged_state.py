@@ -15,13 +15,13 @@ from support.faults import more_memory_at_most
 from support.mutations import damage, damaged_json
 
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.delays.done_marks import DoneMarks
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.consumer_filter_data import decode_filters, read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.heartbeat import Heartbeat
 from rocketray.messaging.consumers.local_offsets import LocalOffsets
+from rocketray.services.delays.done_marks import DoneMarks
 from rocketray.store.retention import RetentionPolicy
 
 EXAMPLES = int(os.environ.get("ROCKETRAY_TEST_STATES", "250"))

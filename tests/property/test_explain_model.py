@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.explain_model import STEPS, History
 
-from rocketray.actors.explaining.explanation import Cause
+from rocketray.services.explaining.explanation import Cause
 
 
 def test_a_history(seed: int, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from support.amounts import examples
 from support.schedules import CrashError, Sent, Waiting
 
-from rocketray.actors.delays.schedule import Place
 from rocketray.errors import ShardUnavailableError
+from rocketray.services.delays.schedule import Place
 
 EXAMPLES = int(os.environ.get("ROCKETRAY_TEST_SCHEDULES", "30"))
 MINUTE = 60_000

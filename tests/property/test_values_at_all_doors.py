@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 from support.row_records import RowMessage, in_frame, in_table
 
-from rocketray.actors.staging.message_rows import MessageRows
 from rocketray.base.property_text import property_text
 from rocketray.cli.arguments.messages import from_json
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import Message, decode_properties
+from rocketray.services.staging.message_rows import MessageRows
 from rocketray.store.batches.encoded_batch import MeasuredTable
 from rocketray.topology.app.app import App
 from rocketray.topology.spark.writer_columns import WriterColumns

@@ -15,12 +15,12 @@ from support.app_history import GROUP, LADDER_S, QUEUES, SYSTEM_QUEUES, AppHisto
 from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, Sent
 from support.stepped_app import TOPIC, Handler, SteppedApp
 
-from rocketray.actors.admin.dead_letters import letter_boxes, redrive
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.messaging.api.node_client import lag_of
+from rocketray.services.admin.dead_letters import letter_boxes, redrive
 
 __all__ = ["AppMachine"]
 

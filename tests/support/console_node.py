@@ -9,11 +9,11 @@ from typing import Any
 
 from support.local_node import LocalNode
 
-from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.broker.retries.retry_records import dead_lettered
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.runtime.files.home import Home
+from rocketray.services.admin.dead_letter_service import DeadLetterService
 
 __all__ = ["COUNT", "LETTERS_OF", "SECRET", "console_node", "serve_all"]
 

@@ -21,7 +21,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from support.commands import COMMAND
 from support.patience import patience, wait_until, wait_until_answered
 
-from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
@@ -40,6 +39,7 @@ from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import node_file
 from rocketray.runtime.ray_process.ray_runtime import RayError, join_ray
+from rocketray.services.admin.dead_letters import letter_boxes, letters, redrive
 from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.hosting import bring_up
 

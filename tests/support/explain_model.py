@@ -15,8 +15,6 @@ from typing import Any
 
 from support.transactions import begin
 
-from rocketray.actors.admin.seeking import carry_out, plan_moves
-from rocketray.actors.explaining.explanation import Cause
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import (
     RETRY_QUEUES,
@@ -29,6 +27,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import StoredMessage
 from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.services.admin.seeking import carry_out, plan_moves
+from rocketray.services.explaining.explanation import Cause
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.testing import Broker, Clock
 

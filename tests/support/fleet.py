@@ -26,7 +26,6 @@ from support.verdict import Death, Offsets, chronicle
 
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.explaining.cause import Cause
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.names import QueuesPerProcess
 from rocketray.broker.retries.retry_records import retry_topic
@@ -37,6 +36,7 @@ from rocketray.messaging.api.system_api import services_of
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_json
+from rocketray.services.explaining.cause import Cause
 from rocketray.topology.hosting.host_actors import find_hosts, take_down
 from rocketray.topology.hosting.host_placement import plan_here
 from rocketray.topology.hosting.host_status import HostStatus

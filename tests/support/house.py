@@ -54,10 +54,14 @@ HOUSE: tuple[dict[str, Rooms], ...] = (
         "messaging": (("api",), ("producers", "consumers"), ("remote",)),
     },
     {
-        "actors": (
+        "services": (
             ("admin", "system", "metrics"),
             ("delays", "transactions", "staging"),
             ("explaining",),
+        ),
+    },
+    {
+        "actors": (
             ("client",),
             ("cluster",),
         ),

@@ -14,8 +14,6 @@ from support.wired_fetches import wired
 
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
-from rocketray.actors.explaining.explanation import Explanation
-from rocketray.actors.explaining.inquiry import inquire
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_process import ShardProcess
@@ -31,6 +29,8 @@ from rocketray.messaging.remote.fetch_sessions import FetchSessions
 from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.runtime.calls.endpoint import run_in_thread
 from rocketray.runtime.clock import system_clock_ms
+from rocketray.services.explaining.explanation import Explanation
+from rocketray.services.explaining.inquiry import inquire
 from rocketray.store.formats.compression import CompressionKind
 from rocketray.testing import node
 

@@ -13,10 +13,8 @@ from typing import Any
 
 from support.stores import FakeClock
 
-from rocketray.actors.admin.dead_letters import Journal, letter_boxes
 from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
-from rocketray.actors.staging.writer_ledger import WriterLedger, WriterState
 from rocketray.broker.backups.manifest import incomplete_disk
 from rocketray.broker.backups.restore import restore
 from rocketray.broker.disks.disk_register import saved_disks
@@ -39,6 +37,8 @@ from rocketray.runtime.files.paths import (
 from rocketray.runtime.files.restorations import restorations_of
 from rocketray.runtime.register.documents import RegisterDocuments
 from rocketray.runtime.register.file_register import FileRegister
+from rocketray.services.admin.dead_letters import Journal, letter_boxes
+from rocketray.services.staging.writer_ledger import WriterLedger, WriterState
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.recovery import read_past_recovery

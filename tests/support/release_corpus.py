@@ -32,7 +32,6 @@ from support.source_tree import ROOT
 from support.staging import decide, rows_of, stage
 from support.stores import SMALL, FakeClock, message
 
-from rocketray.actors.admin.dead_letters import redrive
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.queue_moves import _FORM as MOVES
 from rocketray.actors.cluster.queue_moves import _Move
@@ -51,6 +50,7 @@ from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.half_file import BatchName
 from rocketray.runtime.files.home import Home, settle_identity
 from rocketray.runtime.files.restorations import Restoration, note_restoration
+from rocketray.services.admin.dead_letters import redrive
 from rocketray.store.files.failed_disk import note_failed_disk
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rocketray.actors.staging.message_rows import RowFrame
 from rocketray.message import UNIQUE_KEY, decode_properties
+from rocketray.services.staging.message_rows import RowFrame
 from rocketray.store.batches.encoded_batch import MeasuredTable, unpack_batch
 from rocketray.store.formats.record import parse_record
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from support.stores import FakeClock
 
-from rocketray.actors.delays.schedule import Place, Schedule
 from rocketray.base.config import StoreConfig
 from rocketray.base.delay import (
     DELAY_LEVELS_MS,
@@ -20,6 +19,7 @@ from rocketray.base.delay import (
 )
 from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.services.delays.schedule import Place, Schedule
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy

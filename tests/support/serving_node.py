@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
-from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.client.node_process_api import NodeProcessApi
 from rocketray.actors.cluster.local_service import Loaded, LocalService
-from rocketray.actors.explaining.explanation import Explanation
 from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.runtime_lock import RuntimeLock
+from rocketray.services.admin.dead_letter_service import DeadLetterService
+from rocketray.services.explaining.explanation import Explanation
 
 from .local_node import LocalNode
 

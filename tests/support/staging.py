@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.staging.message_rows import MessageRows
-from rocketray.actors.staging.staging_api import StagedBatch, StagingVerdict
 from rocketray.broker.fetching.read_plan import Range, ReadPlan
 from rocketray.broker.fetching.reading import read_part
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.half_file import BatchName, Half, HalfFile, HalfWriter, new_half
 from rocketray.runtime.files.paths import staged_directory
+from rocketray.services.staging.message_rows import MessageRows
+from rocketray.services.staging.staging_api import StagedBatch, StagingVerdict
 from rocketray.testing import Broker
 
 __all__ = ["bodies_of", "decide", "rows_of", "settle", "stage", "step", "stored_bodies"]

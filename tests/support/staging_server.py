@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from rocketray.actors.staging.staging_api import StagedBatch, StagedOverview, StagingVerdict
-from rocketray.actors.staging.staging_calls import staging_calls
 from rocketray.broker.fetching.flight_service import FlightService
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import StreamError
@@ -21,6 +19,8 @@ from rocketray.runtime.files.half_file import BatchName, Half
 from rocketray.runtime.files.home import Home, settle_identity
 from rocketray.runtime.files.node_description import write_description
 from rocketray.runtime.machine import here
+from rocketray.services.staging.staging_api import StagedBatch, StagedOverview, StagingVerdict
+from rocketray.services.staging.staging_calls import staging_calls
 from rocketray.testing import Broker
 
 __all__ = ["SteppedStaging", "served"]

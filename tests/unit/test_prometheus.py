@@ -15,12 +15,12 @@ from support.deployment import DEPLOY
 from support.machine import needs
 from support.source_tree import ROOT
 
-from rocketray.actors.metrics.metric_families import families_of
-from rocketray.actors.metrics.node_readings import NodeReadings
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.system_api import TransactionOverview
+from rocketray.services.metrics.metric_families import families_of
+from rocketray.services.metrics.node_readings import NodeReadings
 
 RULES = DEPLOY / "prometheus/rocketray.rules.yml"
 DASHBOARD = DEPLOY / "prometheus/grafana-dashboard.json"

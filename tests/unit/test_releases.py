@@ -19,14 +19,10 @@ from support.release_content import read_content
 from support.release_corpus import RELEASES, THIS, make, unpacked
 from support.stores import FakeClock
 
-from rocketray.actors.admin.dead_letters import Journal
 from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
 from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.cluster.node import Node
-from rocketray.actors.delays import delay_service
-from rocketray.actors.staging.writer_ledger import WriterLedger
-from rocketray.actors.transactions.transaction_state import TransactionProgress
 from rocketray.base.file_form import FileForm
 from rocketray.broker.backups.manifest import incomplete_disk, read_manifest
 from rocketray.broker.disks.disk_register import saved_disks
@@ -46,6 +42,10 @@ from rocketray.runtime.files.restorations import restorations_of
 from rocketray.runtime.files.state_files import read_state
 from rocketray.runtime.register.documents import RegisterDocuments
 from rocketray.runtime.register.file_register import FileRegister
+from rocketray.services.admin.dead_letters import Journal
+from rocketray.services.delays import delay_service
+from rocketray.services.staging.writer_ledger import WriterLedger
+from rocketray.services.transactions.transaction_state import TransactionProgress
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.queues.gaps_file import read_gaps

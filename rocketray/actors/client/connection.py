@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 from weakref import WeakSet
 
-from rocketray.actors.explaining.explanation import Explanation
-from rocketray.actors.explaining.inquiry import inquire
 from rocketray.base.cluster import DEFAULT_CLUSTER, Cluster, chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
@@ -28,6 +26,8 @@ from rocketray.messaging.producers.producer_options import ProducerOptions
 from rocketray.runtime.calls.endpoint import client_of
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.runtime.ray_process.ray_runtime import join_ray
+from rocketray.services.explaining.explanation import Explanation
+from rocketray.services.explaining.inquiry import inquire
 
 from .client_ray import CLIENT_RAY
 from .finding import find_cluster, find_node

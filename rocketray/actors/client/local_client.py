@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
-from rocketray.actors.explaining.explanation import Explanation
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.calls.endpoint import client_of
 from rocketray.runtime.one_process import OfOneProcess
+from rocketray.services.explaining.explanation import Explanation
 
 from .local_transport import LocalTransport
 from .node_api import NODE

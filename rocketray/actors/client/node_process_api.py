@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rocketray.actors.explaining.explanation import Explanation
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.calls.endpoint import Endpoint
+from rocketray.services.explaining.explanation import Explanation
 
 __all__ = ["NODE_PROCESS", "NodeProcessApi"]
 

@@ -14,11 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.client.ray_transport import RayTransport
-from rocketray.actors.staging.staged_targets import StagedTargets
-from rocketray.actors.staging.staging_calls import staging_calls
-from rocketray.actors.staging.staging_service import StagingService
 from rocketray.broker.fetching.range_api import PlaceApi, RangeApi
 from rocketray.broker.fetching.range_service import RangeService
 from rocketray.broker.fetching.serving_turn import ServingTurn
@@ -34,6 +30,10 @@ from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.periodic import start_periodic_task
 from rocketray.runtime.ray_process.ray_runtime import ray, ray_host
+from rocketray.services.admin.dead_letter_service import DeadLetterService
+from rocketray.services.staging.staged_targets import StagedTargets
+from rocketray.services.staging.staging_calls import staging_calls
+from rocketray.services.staging.staging_service import StagingService
 from rocketray.store.age_clock import AgeClock
 
 from .actor_log import show_log

@@ -21,11 +21,9 @@ from types import MappingProxyType
 from typing import Any
 
 from rocketray import __version__
-from rocketray.actors.admin.dead_letter_service import DeadLetterService
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NodeProcessApi
-from rocketray.actors.explaining.explanation import Explanation
 from rocketray.broker.disks.disks_api import DisksApi
 from rocketray.broker.fetching.range_api import PlaceApi
 from rocketray.broker.filtering.filter_advice import doubts
@@ -56,6 +54,8 @@ from rocketray.runtime.calls.local_frames import (
 from rocketray.runtime.calls.sent_errors import error_to_json
 from rocketray.runtime.calls.value_forms import call_form
 from rocketray.runtime.files.paths import local_socket
+from rocketray.services.admin.dead_letter_service import DeadLetterService
+from rocketray.services.explaining.explanation import Explanation
 
 __all__ = ["Loaded", "LocalService", "open_service"]
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 
 from rocketray.actors.client.actor_names import actor_or_none
-from rocketray.actors.staging.staging_service import has_staged
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.ray_process.ray_runtime import GetTimeoutError, RayError, ray
+from rocketray.services.staging.staging_service import has_staged
 
 from .cluster_state import Problems
 

@@ -11,9 +11,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from rocketray.actors.delays.delay_service import DelayService
-from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
-from rocketray.actors.transactions.transaction_service import TransactionService
 from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.messaging.api.node_client import NodeClient
@@ -21,6 +18,9 @@ from rocketray.messaging.api.system_api import DelaysApi, TransactionsApi
 from rocketray.runtime.calls.endpoint import ServedObjects
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import remove_half_written
+from rocketray.services.delays.delay_service import DelayService
+from rocketray.services.system.system_log import RETRY_AFTER_MS, SystemLog
+from rocketray.services.transactions.transaction_service import TransactionService
 
 __all__ = ["SystemServices", "step_each"]
 

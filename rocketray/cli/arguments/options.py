@@ -223,7 +223,7 @@ def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list
     found = sorted(groups, key=lambda each: (each.group, each.topic))
     chosen = [each for each in found if group is None or each.group == group]
     if group is not None and not chosen:
-        from rocketray.actors.explaining.suggestions import like  # noqa: PLC0415 - imports the node
+        from rocketray.services.explaining.suggestions import like  # noqa: PLC0415 - imports the node
 
         meant = like(group, {each.group for each in groups})
         raise ConfigError(f"there is no group {group!r}{meant or '; see: rocketray groups list'}")

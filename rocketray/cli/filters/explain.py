@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.explaining.cause import Cause, time_text
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -16,12 +15,13 @@ from rocketray.cli.arguments.options import (
     OnlyQueueOption,
 )
 from rocketray.cli.terminal.output import print_json, print_line
+from rocketray.services.explaining.cause import Cause, time_text
 from rocketray.views.verdicts import step_values
 
 from .range_causes import print_causes
 
 if TYPE_CHECKING:
-    from rocketray.actors.explaining.explanation import Explanation
+    from rocketray.services.explaining.explanation import Explanation
 
 __all__ = ["explain"]
 

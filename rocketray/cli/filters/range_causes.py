@@ -13,9 +13,9 @@ from rocketray.cli.arguments.node import ask
 from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
 
 if TYPE_CHECKING:
-    from rocketray.actors.explaining.cause_table import CauseRow, CauseTable
     from rocketray.broker.filtering.preview import PreviewRange
     from rocketray.message import StoredMessage
+    from rocketray.services.explaining.cause_table import CauseRow, CauseTable
     from rocketray.views.offset_or_time import Bound
 
 __all__ = ["print_causes"]
@@ -38,7 +38,7 @@ def print_causes(
     """
     chosen = _range_of(*within)
     with ask(data) as node:
-        from rocketray.actors.explaining.cause_table import (  # noqa: PLC0415 - imports Numba
+        from rocketray.services.explaining.cause_table import (  # noqa: PLC0415 - imports Numba
             explain_range,
         )
 

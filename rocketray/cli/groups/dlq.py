@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.admin.letters_there import letters_there, redrive_there
 from rocketray.base.marks import FAILURE_REASON, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX
 from rocketray.broker.retries.retry_records import topic_of
@@ -30,6 +29,7 @@ from rocketray.cli.terminal.output import (
     print_records,
     print_result,
 )
+from rocketray.services.admin.letters_there import letters_there, redrive_there
 from rocketray.views.message_records import letter_record
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def redrive(
 def _boxes(node: LocalClient | Connection) -> list[LetterBox]:
     if _has_no_ray(node):
         return node.letters.boxes()
-    from rocketray.actors.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
+    from rocketray.services.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
 
     return letter_boxes(node)
 
@@ -157,7 +157,7 @@ def _letters(
 ) -> Iterator[tuple[StoredMessage, bool]]:
     if _has_no_ray(node):
         return letters_there(node.letters, group, subscription, topic)
-    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
+    from rocketray.services.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
 
     return letters(node, group, subscription, topic)
 
@@ -171,7 +171,7 @@ def _redrive(
 ) -> int:
     if _has_no_ray(node):
         return redrive_there(node.letters, group, subscription, topic, limit)
-    from rocketray.actors.admin.dead_letters import redrive as run  # noqa: PLC0415 - imports NumPy
+    from rocketray.services.admin.dead_letters import redrive as run  # noqa: PLC0415 - imports NumPy
 
     producer = node.producer(ack="disk")
     return run(node, producer, group, subscription, topic=topic, limit=limit)

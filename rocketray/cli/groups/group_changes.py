@@ -50,13 +50,13 @@ from rocketray.views.group_records import move_record, plan_record
 from rocketray.views.verdicts import diff_record
 
 if TYPE_CHECKING:
-    from rocketray.actors.admin.seeking import Target
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.filter_plan import FilterPlan
     from rocketray.groups.filter_plans import PlanProgress
     from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.services.admin.seeking import Target
     from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["migrate", "reset", "seek", "skip"]
@@ -166,7 +166,7 @@ def _move(
     time_ms: int | None = None,
     offset: int | None = None,
 ) -> None:
-    from rocketray.actors.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - the node
+    from rocketray.services.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - the node
 
     with ask(options.data) as connection:
         found = [
@@ -226,7 +226,7 @@ def migrate(
     subscription; with the last of them the change is complete. An interrupted command may be
     repeated. A --filter without a version is the latest one.
     """
-    from rocketray.actors.admin import migration  # noqa: PLC0415 - the node
+    from rocketray.services.admin import migration  # noqa: PLC0415 - the node
 
     if not abort and {tags, sql, where, filter_name} == {None}:
         raise typer.BadParameter(
@@ -258,10 +258,10 @@ def _compare(
     node: LocalClient | Connection, group: str, topic: str, new: Subscription, *, as_json: bool
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
-    from rocketray.actors.admin.waiting_retries import waiting_retries  # noqa: PLC0415 - NumPy
     from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - the same
     from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
     from rocketray.messaging.api.queues_here import queues_of  # noqa: PLC0415 - the same
+    from rocketray.services.admin.waiting_retries import waiting_retries  # noqa: PLC0415 - NumPy
 
     there = chosen_groups(node.groups.all(), group)
     found = next((each for each in there if each.topic == topic), None)

@@ -11,8 +11,8 @@ from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from rocketray.actors.staging.staging_api import StagedOverview
     from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.services.staging.staging_api import StagedOverview
 
 __all__ = ["staged"]
 
@@ -72,6 +72,6 @@ def staged(
 
 def overview_of(node: NodeClient, most: int) -> StagedOverview:
     """Return what is staged or decided on the first disk of a node."""
-    from rocketray.actors.staging.staging_client import StagingClient  # noqa: PLC0415 - pyarrow
+    from rocketray.services.staging.staging_client import StagingClient  # noqa: PLC0415 - pyarrow
 
     return StagingClient(node.service.place()).calls.overview(most)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.cluster.node import Node
-    from rocketray.actors.metrics.metrics_endpoint import MetricsEndpoint
-    from rocketray.actors.metrics.ray_mirror import RayMirror
+    from rocketray.services.metrics.metrics_endpoint import MetricsEndpoint
+    from rocketray.services.metrics.ray_mirror import RayMirror
 
 __all__ = ["LOOPBACK", "NodeMetrics"]
 
@@ -48,7 +48,7 @@ class NodeMetrics:
             if (host, token_file, certificate, key) != (LOOPBACK, None, None, None):
                 raise ConfigError("the options --metrics-… need a port: give --metrics-port, too")
             return
-        from rocketray.actors.metrics.metrics_endpoint import (  # noqa: PLC0415 - NumPy
+        from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - NumPy
             Access,
             MetricsEndpoint,
         )
@@ -62,8 +62,8 @@ class NodeMetrics:
         if self._endpoint is not None or with_ray:
             self._connection = node.connection()
         if with_ray:
-            from rocketray.actors.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - NumPy
             from rocketray.runtime.ray_process import ray_metrics  # noqa: PLC0415 - Ray
+            from rocketray.services.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - NumPy
 
             if not ray_metrics.exports_metrics():
                 progress(_NO_AGENT)
@@ -72,7 +72,7 @@ class NodeMetrics:
             self._mirror.start()
 
     def _read(self) -> list[Metric]:
-        from rocketray.actors.metrics.metric_families import (  # noqa: PLC0415 - NumPy
+        from rocketray.services.metrics.metric_families import (  # noqa: PLC0415 - NumPy
             metrics_of,
         )
 

@@ -17,7 +17,7 @@ from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.signal_handlers import stop_signals
 
 if TYPE_CHECKING:
-    from rocketray.actors.admin.importer import Importer, ImportReport
+    from rocketray.services.admin.importer import Importer, ImportReport
     from rocketray.store.importing.import_source import ImportSource
 
 __all__ = ["import_messages"]
@@ -53,7 +53,7 @@ def import_messages(
     no message is lost or duplicated. --all leaves out topics that a node cannot have, for example
     because their names are too long, and names them. The exit code is 0 when all is imported.
     """
-    from rocketray.actors.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
+    from rocketray.services.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
     from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - the same
 
     if bool(topics) == all_topics:

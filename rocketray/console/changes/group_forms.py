@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rocketray.actors.admin.seeking import OffsetMove, plan_moves
-from rocketray.actors.admin.waiting_retries import waiting_retries
 from rocketray.base.names import check_group, check_topic
 from rocketray.broker.filtering.filter_diff import diff_filters
 from rocketray.broker.filtering.preview import PreviewRange
@@ -19,6 +17,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.api.queues_here import queues_of
+from rocketray.services.admin.seeking import OffsetMove, plan_moves
+from rocketray.services.admin.waiting_retries import waiting_retries
 from rocketray.views.group_records import move_record
 from rocketray.views.offset_or_time import time_ms_of
 from rocketray.views.verdicts import diff_record

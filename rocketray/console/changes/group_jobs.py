@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rocketray.actors.admin import migration
-from rocketray.actors.admin.seeking import carry_out
 from rocketray.console.facts.console_link import ConsoleLink
 from rocketray.errors import ConfigError, StreamError
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.machine import user_name
+from rocketray.services.admin import migration
+from rocketray.services.admin.seeking import carry_out
 from rocketray.views.group_records import move_record, plan_record
 
 from .group_forms import FilterForm, MoveForm

@@ -6,13 +6,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from rocketray.actors.admin.letters_there import letters_there
-from rocketray.actors.explaining.inquiry import inquire
 from rocketray.base.names import check_group, check_topic
 from rocketray.console.changes.form_fields import letters_filter
 from rocketray.errors import ConfigError
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
+from rocketray.services.admin.letters_there import letters_there
+from rocketray.services.explaining.inquiry import inquire
 from rocketray.views.json_fields import json_fields
 from rocketray.views.lookups import found_by_id, found_by_unique_key
 from rocketray.views.message_records import letter_record, to_json

@@ -25,10 +25,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark import daemon
 
-from rocketray.actors.staging import message_rows
 from rocketray.base.environment import with_environ
 from rocketray.broker.fetching import reading
 from rocketray.kernels import warm_imported
+from rocketray.services.staging import message_rows
 
 __all__ = ["preload", "until_closed"]
 

@@ -12,7 +12,6 @@ import logging
 import socket
 from pathlib import Path
 
-from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.base.cluster import Cluster
 from rocketray.broker.fetching.read_plan import DiskPlace, FetchService
 from rocketray.broker.fetching.service_identity import kept_service
@@ -20,6 +19,7 @@ from rocketray.errors import StreamError
 from rocketray.runtime.files.home import identity_of
 from rocketray.runtime.files.node_description import read_description
 from rocketray.runtime.machine import whereabouts
+from rocketray.services.staging.staging_client import StagingClient
 
 __all__ = ["find_staging"]
 

@@ -31,12 +31,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rocketray.actors.staging.staging_api import StagedBatch
-from rocketray.actors.staging.staging_client import StagingClient
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.half_file import BatchName, Half, HalfWriter
+from rocketray.services.staging.staging_api import StagedBatch
+from rocketray.services.staging.staging_client import StagingClient
 
 from .failures import plainly
 from .staging_place import find_staging
@@ -82,7 +82,7 @@ class _Rows:
     ) -> StagedTask:
         """Write the rows of one task; return its message."""
         # Loads kernels, which tasks have and planners do not.
-        from rocketray.actors.staging.message_rows import MessageRows  # noqa: PLC0415
+        from rocketray.services.staging.message_rows import MessageRows  # noqa: PLC0415
 
         freeze_modules()
         client, half = StagingClient(self.place), None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from rocketray.actors.explaining.inquiry import inquire
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic
+from rocketray.services.explaining.inquiry import inquire
 
 from .clients import Reader
 from .groups import beat, go_on, join_broadcast, join_with_table

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rocketray.actors.explaining.cause import Cause
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_offsets import LONG_MAX
 from rocketray.message import Message, StoredMessage
+from rocketray.services.explaining.cause import Cause
 
 __all__ = ["FILTERS", "TAGS", "Group", "History", "Sent", "WrongError"]
 

@@ -13,10 +13,6 @@ from typing import Any, cast
 import numpy as np
 
 from rocketray.actors.cluster.groups_file import GroupsFile
-from rocketray.actors.delays import schedule
-from rocketray.actors.system.system_log import SystemLog
-from rocketray.actors.transactions.transaction_engine import TransactionEngine
-from rocketray.actors.transactions.transaction_service import TransactionService
 from rocketray.base import whole_file
 from rocketray.broker.filtering import filter_stream
 from rocketray.broker.retries.deliveries import Attempt
@@ -36,6 +32,10 @@ from rocketray.messaging.consumers.member_session import MemberSession
 from rocketray.messaging.consumers.queue_stream import QueueStream
 from rocketray.runtime.files import state_files
 from rocketray.runtime.ipc.acknowledgement import AppendStatus
+from rocketray.services.delays import schedule
+from rocketray.services.system.system_log import SystemLog
+from rocketray.services.transactions.transaction_engine import TransactionEngine
+from rocketray.services.transactions.transaction_service import TransactionService
 from rocketray.store import message_store, store_files
 from rocketray.store.age_clock import AgeClock
 from rocketray.store.files import failed_disk

@@ -17,11 +17,11 @@ from support.console_node import serve_all
 from support.local_node import LocalNode
 from support.patience import patience, wait_until
 
-from rocketray.actors.admin.seeking import plan_moves
 from rocketray.console.changes.audit_log import AUDIT_FILE
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
+from rocketray.services.admin.seeking import plan_moves
 from rocketray.views.group_records import move_record
 
 COUNT = 40

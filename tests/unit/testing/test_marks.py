@@ -10,12 +10,12 @@ import pytest
 from support.patience import until
 
 import rocketray as rr
-from rocketray.actors.explaining.cause import Cause
 from rocketray.base.marks import LEFT_BEHIND
 from rocketray.broker.retries.retry_records import origin_of, queue_of, topic_of
 from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.services.explaining.cause import Cause
 from rocketray.testing import Broker, Clock
 
 NOTED = sorted(LEFT_BEHIND - {"__CRC32#"})

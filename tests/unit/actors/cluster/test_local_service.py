@@ -19,8 +19,6 @@ from support.patience import wait_until
 from support.serving_node import serving
 
 from rocketray import __version__
-from rocketray.actors.admin.dead_letters import letter_boxes, letters
-from rocketray.actors.admin.letters_there import letters_there, redrive_there
 from rocketray.actors.client import local_transport
 from rocketray.actors.client.local_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
@@ -32,6 +30,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient, lag_of
 from rocketray.runtime.calls import local_frames
 from rocketray.runtime.files.paths import local_socket
+from rocketray.services.admin.dead_letters import letter_boxes, letters
+from rocketray.services.admin.letters_there import letters_there, redrive_there
 from rocketray.store.retention import RetentionPolicy
 
 

@@ -13,8 +13,6 @@ import pytest
 from support.local_node import LocalNode
 from support.patience import wait_until
 
-from rocketray.actors.explaining.explanation import Cause, Explanation
-from rocketray.actors.explaining.inquiry import inquire
 from rocketray.broker.filtering.lag import LagCounter
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
@@ -22,6 +20,8 @@ from rocketray.message import Message
 from rocketray.messaging.api.node_client import lag_of
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.files.paths import filters_file, shard_directory
+from rocketray.services.explaining.explanation import Cause, Explanation
+from rocketray.services.explaining.inquiry import inquire
 from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 COUNT = 400

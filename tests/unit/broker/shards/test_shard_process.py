@@ -18,7 +18,6 @@ from support.patience import patience
 from support.source_tree import ROOT
 
 from rocketray.actors.cluster.system_services import step_each
-from rocketray.actors.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.base.transaction import HALF_TOPIC, OP_TOPIC
 from rocketray.broker.shards.compaction import Compaction
 from rocketray.broker.shards.owned_shard import OwnedShard
@@ -34,6 +33,7 @@ from rocketray.runtime.files.paths import producer_rings_directory, shard_direct
 from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name
+from rocketray.services.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy

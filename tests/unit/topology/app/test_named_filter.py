@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.apps import collecting
 
-from rocketray.actors.explaining.cause import Cause
 from rocketray.errors import ConfigError, InvalidNameError, SubscriptionConflictError
 from rocketray.filters.subscription import EVERYTHING, Subscription
+from rocketray.services.explaining.cause import Cause
 from rocketray.testing import Broker
 from rocketray.topology.app.app import App
 

@@ -11,12 +11,12 @@ from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.explaining.explanation import Cause
-from rocketray.actors.explaining.inquiry import inquire
 from rocketray.broker.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.consumers import member as member_module
+from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.inquiry import inquire
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery.failure import FIRST_DELAY_S, MAX_DELAY_S, backoff_s
 from rocketray.topology.delivery.flow import FlowLimits

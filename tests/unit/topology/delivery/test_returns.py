@@ -17,7 +17,6 @@ from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 from support.patience import patience, until
 
-from rocketray.actors.delays.delay_service import DelayService
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.broker.topics.catalog import TopicConfig
@@ -27,6 +26,7 @@ from rocketray.groups.member_options import MemberOptions
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.messaging.producers.producer import NodeProducer, SendResults
+from rocketray.services.delays.delay_service import DelayService
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module

@@ -14,12 +14,12 @@ from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 from support.patience import until
 
-from rocketray.actors.delays.delay_service import DelayService
 from rocketray.broker.retries.retry_records import MAX_ATTEMPTS, retry_topic
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.filters.subscription import EVERYTHING, Subscription
 from rocketray.message import ForwardedMessage
 from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.services.delays.delay_service import DelayService
 from rocketray.topology.app.app import App
 from rocketray.topology.faust import fetcher
 from rocketray.topology.faust.fetcher import FeedFetcher

@@ -1,0 +1,1 @@
+"""Services on messaging: delays, transactions, staged batches, administration, explanations."""
