@@ -33,7 +33,7 @@ from support.kafka import KafkaBroker, source_jars
 
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.topology.spark.session import spark_session
+from rocketray.queries.spark.session import spark_session
 
 TOPIC, QUEUES = "Trade", 4
 _SEND_ROWS = 100_000

@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.broker.fetching.bounds import QueuePages
-from rocketray.topology.spark.session import spark_session
+from rocketray.queries.spark.session import spark_session
 
 _QUEUES = (1, 4, 16)
 _ROWS = (100_000, 1_000_000, 10_000_000)

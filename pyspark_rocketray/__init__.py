@@ -5,6 +5,6 @@ Spark imports every top-level module named ``pyspark_*`` and registers its ``Def
 
 from __future__ import annotations
 
-from rocketray.topology.spark.source import RocketRaySource as DefaultSource
+from rocketray.queries.spark.source import RocketRaySource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from .messaging.producers.batch import SendResult, SendResults
     from .messaging.producers.send_future import SendFuture
     from .messaging.producers.transactional_sends import Transaction
-    from .topology import ray_data, spark
+    from .queries import ray_data, spark
+    from .queries.spark.sink import SinkHost
     from .topology.app.app import App
     from .topology.app.stream import Stream
     from .topology.delivery.flow import FlowLimits
-    from .topology.spark.sink import SinkHost
     from .topology.values.topic import Topic
     from .topology.values.typed_record import Record
 
@@ -77,7 +77,7 @@ _LOADED_FROM = {
     "SendFuture": "rocketray.messaging.producers.send_future",
     "SendResult": "rocketray.messaging.producers.batch",
     "SendResults": "rocketray.messaging.producers.batch",
-    "SinkHost": "rocketray.topology.spark.sink",
+    "SinkHost": "rocketray.queries.spark.sink",
     "StoredMessage": "rocketray.message",
     "Stream": "rocketray.topology.app.stream",
     "Subscription": "rocketray.filters.subscription",
@@ -91,7 +91,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in ("ray_data", "spark"):
-            return import_module(f"rocketray.topology.{name}")
+            return import_module(f"rocketray.queries.{name}")
         if name not in _LOADED_FROM:
             raise AttributeError(f"module 'rocketray' has no attribute {name!r}{_meant(name)}")
         return getattr(import_module(_LOADED_FROM[name]), name)

@@ -25,10 +25,10 @@ from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.cli.terminal.progress import ProgressDisplay
 from rocketray.errors import ConfigError, StreamError
+from rocketray.hosting.host_actors import end_hosts
+from rocketray.hosting.host_placement import plan_here
+from rocketray.hosting.hosting import bring_up
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.topology.hosting.host_actors import end_hosts
-from rocketray.topology.hosting.host_placement import plan_here
-from rocketray.topology.hosting.hosting import bring_up
 
 from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
 from .data import QUEUES, TOPIC, load_flights
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
-    from rocketray.topology.spark.sink import SinkHost
+    from rocketray.queries.spark.sink import SinkHost
 
 __all__ = ["run_demo", "stderr_in_file"]
 
@@ -205,7 +205,7 @@ def _load(run: RunDirectory) -> tuple[pd.DataFrame, list[pa.Table]]:
 
 def _start_spark(run: RunDirectory) -> SparkSession:
     """Start Spark in a thread, because the JVM takes as long to start as Ray."""
-    from rocketray.topology.spark.session import spark_session  # noqa: PLC0415 - beside Ray's start
+    from rocketray.queries.spark.session import spark_session  # noqa: PLC0415 - beside Ray's start
 
     return spark_session("rocketray-demo", work_directory=run.path / "spark", short_lived=True)
 
@@ -234,7 +234,7 @@ def _deployed() -> Iterator[None]:
 @contextmanager
 def _sinks(run: RunDirectory, session: Future[SparkSession]) -> Iterator[SinkHost]:
     """Run the sink on Spark in this process for the block."""
-    from rocketray.topology.spark.sink import SinkHost  # noqa: PLC0415 - as above
+    from rocketray.queries.spark.sink import SinkHost  # noqa: PLC0415 - as above
 
     spark = session.result()
     host = SinkHost(

@@ -18,10 +18,10 @@ MAX_LINES = 500
 
 PURE = ("rocketray.kernels", "rocketray.store", "rocketray.filters")
 ENGINES = ("ray", "faust", "mode", "pyspark")
-MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketray_demo")
+MAY_IMPORT_PYSPARK = ("rocketray.queries.spark", "pyspark_rocketray", "rocketray_demo")
 
 STARTED_BY_NAME = {
-    "rocketray.topology.spark.sink_service": "App.main, where there are sinks; hosts of them",
+    "rocketray.queries.spark.sink_service": "App.main, where there are sinks; hosts of them",
     "rocketray.__main__": "python -m rocketray",
     "rocketray.filters.consumer_filter": "a public name: the filters that bitmaps are made of",
 }
@@ -73,9 +73,9 @@ ALLOWED = {
     ("rocketray_demo/run_directory.py", "datetime.now"): "a person finds a run by its hour",
     ("rocketray/base/environment.py", "os.environ"): "Ray and Spark are told things by it",
     ("rocketray/base/interpreter.py", "os.environ"): "Spark reads from it which Python to run",
-    ("rocketray/topology/spark/warm_client.py", "sys.argv"): "it stands for Spark's Python",
-    ("rocketray/topology/spark/warm_server.py", "sys.argv"): "it becomes what was asked for",
-    ("rocketray/topology/spark/warm_server.py", "os.environ"): "the same",
+    ("rocketray/queries/spark/warm_client.py", "sys.argv"): "it stands for Spark's Python",
+    ("rocketray/queries/spark/warm_server.py", "sys.argv"): "it becomes what was asked for",
+    ("rocketray/queries/spark/warm_server.py", "os.environ"): "the same",
 }
 
 
@@ -233,7 +233,7 @@ def test_the_pure_parts_know_no_engine() -> None:
 
 def test_pyspark_stays_in_the_spark_parts() -> None:
     report(
-        f"{file.where}:{line}: {module}; move the call to rocketray.topology.spark"
+        f"{file.where}:{line}: {module}; move the call to rocketray.queries.spark"
         for file in package_files()
         if not below(MAY_IMPORT_PYSPARK, file.module)
         for module, line in imports_of(file)

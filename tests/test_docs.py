@@ -23,12 +23,12 @@ from rocketray.cli.terminal.output import json_fields
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
 from rocketray.messaging.producers.producer_options import ProducerOptions, SendOptions
+from rocketray.queries.ray_data.read_options import ReadOptions
+from rocketray.queries.ray_data.topic_sink import WriteOptions
+from rocketray.queries.spark.source_options import OPTION_NAMES
 from rocketray.runtime.ipc import match_ring, ring
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.topology.app.sink_spec import SinkSpec
-from rocketray.topology.ray_data.read_options import ReadOptions
-from rocketray.topology.ray_data.topic_sink import WriteOptions
-from rocketray.topology.spark.source_options import OPTION_NAMES
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 Command = TyperCommand | TyperGroup
@@ -290,6 +290,14 @@ def test_readme_says_in_what_form_json_has_bodies() -> None:
 def test_the_map_is_what_the_suites_say_of_themselves() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text().partition("## Code map")[2].partition("\n## ")[0]
     assert [line for line in text.splitlines() if line.startswith("| `")] == map_rows()
+
+
+def test_every_module_named_in_the_map_is_there() -> None:
+    named = re.findall(r"`([a-z_/]+\.py)`", (ROOT / "ARCHITECTURE.md").read_text())
+    places = (ROOT / "rocketray", ROOT)
+    missing = [name for name in named if not any((place / name).is_file() for place in places)]
+    assert named
+    assert missing == []
 
 
 def parts_of_fausts_surface() -> list[list[str]]:

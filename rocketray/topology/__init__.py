@@ -1,1 +1,1 @@
-"""The application API: apps, agents, topics, sinks, and their deployment."""
+"""The application API: apps, agents, streams, topics, tables, and what they declare."""

@@ -32,7 +32,7 @@ from support.patience import patience
 from support.source_tree import ROOT
 from support.stores import GOLDEN_STORE
 
-from rocketray.topology.spark.file_sink_log import committed_files
+from rocketray.queries.spark.file_sink_log import committed_files
 
 pytestmark = [
     pytest.mark.integration,

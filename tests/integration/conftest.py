@@ -11,7 +11,7 @@ from support.spread import NODE, work_of
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.topology.spark.session import spark_session
+from rocketray.queries.spark.session import spark_session
 
 _SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
 _PLUGIN = "shared_node"

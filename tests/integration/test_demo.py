@@ -11,7 +11,7 @@ import pyarrow.dataset
 import pytest
 from support.commands import COMMAND, rocketray
 
-from rocketray.topology.spark.file_sink_log import committed_files
+from rocketray.queries.spark.file_sink_log import committed_files
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(420)]
 ROWS = 20_000

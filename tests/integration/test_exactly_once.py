@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rocketray as rr
 from rocketray.errors import ConfigError, StreamError
-from rocketray.topology.spark.exactly_once import jdbc_batches
+from rocketray.queries.spark.exactly_once import jdbc_batches
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

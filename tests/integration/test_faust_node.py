@@ -25,13 +25,13 @@ from rocketray.actors.cluster.node import Node
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
+from rocketray.hosting.app_path import load_app
+from rocketray.hosting.host_placement import plan_here
+from rocketray.hosting.host_status import HostStatus
+from rocketray.hosting.hosting import bring_up
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.services.explaining.explanation import Cause
 from rocketray.topology.app.app import App
-from rocketray.topology.hosting.app_path import load_app
-from rocketray.topology.hosting.host_placement import plan_here
-from rocketray.topology.hosting.host_status import HostStatus
-from rocketray.topology.hosting.hosting import bring_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support"

@@ -35,6 +35,7 @@ from rocketray.errors import (
     ShardUnavailableError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.hosting.host_status import APP_PREFIX, actor_name
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, disk_in
 from rocketray.runtime.files.home import Home, settle_identity
@@ -45,7 +46,6 @@ from rocketray.runtime.ray_process.ray_runtime import (
     ray,
     start_ray,
 )
-from rocketray.topology.hosting.host_status import APP_PREFIX, actor_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -17,7 +17,7 @@ from support.shards import Shards
 from support.source_tree import ROOT
 
 from rocketray.message import Message
-from rocketray.topology.spark.java import find_java
+from rocketray.queries.spark.java import find_java
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 

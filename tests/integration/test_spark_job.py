@@ -11,7 +11,7 @@ import pytest
 from support.shards import Shards
 
 from rocketray.base.environment import process_environ
-from rocketray.topology.spark.java import find_java
+from rocketray.queries.spark.java import find_java
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -20,11 +20,11 @@ from support.patience import patience, wait_until
 from support.shards import Shards
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
+from rocketray.queries.spark.file_sink_log import committed_files
+from rocketray.queries.spark.sink import SinkHost
+from rocketray.queries.spark.sink_runner import RestartPolicy
 from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.app.sink_statistics import SinkState
-from rocketray.topology.spark.file_sink_log import committed_files
-from rocketray.topology.spark.sink import SinkHost
-from rocketray.topology.spark.sink_runner import RestartPolicy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(420)]
 

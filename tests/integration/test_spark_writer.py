@@ -17,9 +17,9 @@ from support.staging import bodies_of, step
 from support.staging_server import SteppedStaging, served
 
 import rocketray as rr
+from rocketray.queries.spark.failures import describe_failure
 from rocketray.runtime.files.paths import staged_directory
 from rocketray.testing import Broker
-from rocketray.topology.spark.failures import describe_failure
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ from support.kafka import KafkaBroker, source_jars
 from support.maven import MavenError
 from support.shards import Shards
 
-from rocketray.topology.spark.session import spark_session
+from rocketray.queries.spark.session import spark_session
 
 pytestmark = pytest.mark.timeout(300)
 QUEUES, COUNT = 3, 200

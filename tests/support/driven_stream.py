@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from rocketray.topology.spark.source import RangesTask, RocketRaySource
+from rocketray.queries.spark.source import RangesTask, RocketRaySource
 
 __all__ = ["Offset", "Stream"]
 

@@ -34,14 +34,14 @@ from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.retries.retry_records import dead_letter_topic, dead_lettered
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
+from rocketray.hosting.host_placement import plan_here
+from rocketray.hosting.hosting import bring_up
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import node_file
 from rocketray.runtime.ray_process.ray_runtime import RayError, join_ray
 from rocketray.services.admin.dead_letters import letter_boxes, letters, redrive
-from rocketray.topology.hosting.host_placement import plan_here
-from rocketray.topology.hosting.hosting import bring_up
 
 CLUSTER = "trade"
 _TOPIC, _HOSTED, _FAR, _QUEUES = "Trade", "Hosted", "Far", 4

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rocketray.queries.spark.session import spark_session
+from rocketray.queries.spark.sink import SinkHost
 from rocketray.topology.app.sink_spec import SinkSpec
-from rocketray.topology.spark.session import spark_session
-from rocketray.topology.spark.sink import SinkHost
 
 
 def lake_sink(directory: Path) -> SinkSpec:

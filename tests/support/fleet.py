@@ -32,15 +32,15 @@ from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.broker.topics.log_reader import LogReader
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.hosting.host_actors import find_hosts, take_down
+from rocketray.hosting.host_placement import plan_here
+from rocketray.hosting.host_status import HostStatus
+from rocketray.hosting.hosting import bring_up
 from rocketray.messaging.api.system_api import services_of
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_json
 from rocketray.services.explaining.cause import Cause
-from rocketray.topology.hosting.host_actors import find_hosts, take_down
-from rocketray.topology.hosting.host_placement import plan_here
-from rocketray.topology.hosting.host_status import HostStatus
-from rocketray.topology.hosting.hosting import bring_up
 
 __all__ = [
     "ACTORS",

@@ -12,7 +12,7 @@ from support.patience import wait_until
 from rocketray.actors.client.standalone import Client
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.hosting.host_actors import find_hosts
+from rocketray.hosting.host_actors import find_hosts
 
 __all__ = ["APP", "FILES", "hosts", "parcels", "take"]
 

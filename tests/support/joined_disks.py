@@ -37,9 +37,9 @@ from rocketray.filters.subscription import Subscription
 from rocketray.kernels import warm
 from rocketray.messaging.api.node_client import lag_of
 from rocketray.messaging.producers.batch import SendResult
+from rocketray.queries.spark.session import spark_session
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME
 from rocketray.runtime.ray_process.ray_runtime import namespace_of
-from rocketray.topology.spark.session import spark_session
 
 TOPIC, GROUP = "Trade", "audit"
 _WAIT_S = 60.0

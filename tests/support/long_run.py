@@ -22,7 +22,7 @@ PARTS: Mapping[str, Sequence[str]] = {
     "the random tests in full": [
         *("-m", "not slow and not lint"),
         *("tests/property", "tests/crash", "tests/unit/filters"),
-        *("tests/unit/broker/backups", "tests/unit/topology/ray_data"),
+        *("tests/unit/broker/backups", "tests/unit/queries/ray_data"),
     ],
 }
 _NONE_COLLECTED = 5

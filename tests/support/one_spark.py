@@ -15,9 +15,9 @@ from pyspark import java_gateway
 from pyspark.conf import SparkConf
 
 from rocketray.base.environment import with_environ
-from rocketray.topology.spark.java import find_java
-from rocketray.topology.spark.session import spark_settings
-from rocketray.topology.spark.warm_python import python_environ
+from rocketray.queries.spark.java import find_java
+from rocketray.queries.spark.session import spark_settings
+from rocketray.queries.spark.warm_python import python_environ
 
 __all__ = ["one_spark"]
 

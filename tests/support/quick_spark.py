@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from support.jvm import QUICK_JAVA
 
-from rocketray.topology.spark.session import spark_session
+from rocketray.queries.spark.session import spark_session
 
 
 def main(file: Path) -> None:

@@ -26,6 +26,8 @@ from rocketray.errors import StoreError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.message import StoredMessage
 from rocketray.messaging.consumers.local_offsets import LocalOffsets
+from rocketray.queries.ranges.topic_choice import named
+from rocketray.queries.spark import positions
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.home import identity_of
 from rocketray.runtime.files.paths import (
@@ -45,8 +47,6 @@ from rocketray.store.recovery.recovery import read_past_recovery
 from rocketray.store.recovery.scrub_progress import read_progress
 from rocketray.testing import Broker, Clock
 from rocketray.testing.clock import START_MS
-from rocketray.topology.ranges.topic_choice import named
-from rocketray.topology.spark import positions
 
 __all__ = ["read_content"]
 

@@ -46,6 +46,7 @@ from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.queries.spark import positions
 from rocketray.runtime.files.file_documents import FileDocuments
 from rocketray.runtime.files.half_file import BatchName
 from rocketray.runtime.files.home import Home, settle_identity
@@ -58,7 +59,6 @@ from rocketray.store.recovery.problem import Problem
 from rocketray.store.recovery.scrub_progress import ScrubProgress, write_progress
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, stepped_node
-from rocketray.topology.spark import positions
 
 __all__ = ["RELEASES", "THIS", "make", "unpacked"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rocketray.queries.spark.session import spark_session
+from rocketray.queries.spark.sink import SinkHost
 from rocketray.topology.app.app import App
-from rocketray.topology.spark.session import spark_session
-from rocketray.topology.spark.sink import SinkHost
 
 app = App("sinks")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from support.fleet import TOPIC
 
-from rocketray.topology.spark import exactly_once
-from rocketray.topology.spark.session import spark_session
+from rocketray.queries.spark import exactly_once
+from rocketray.queries.spark.session import spark_session
 
 __all__ = ["COPIES", "LOOSE", "LOOSE_TABLE", "SOURCE", "TABLE"]
 

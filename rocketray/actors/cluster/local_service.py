@@ -85,7 +85,7 @@ _INTERFACES: dict[str, type] = {
 }
 Loaded = Callable[[], tuple[type, object]]
 """Loads a service: returns its interface and its object."""
-_OF_APPS = "rocketray.topology.hosting.apps_service"
+_OF_APPS = "rocketray.hosting.apps_service"
 """The service of the layer above, by its name: its ``served_on`` is called at the first call."""
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rocketray.groups.member_options import client_ids_of
 
 if TYPE_CHECKING:
+    from rocketray.hosting.apps_api import AppsApi
+    from rocketray.hosting.host_status import Host
     from rocketray.messaging.api.node_client import NodeClient
-    from rocketray.topology.hosting.apps_api import AppsApi
-    from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["apps_of", "host_of_member"]
 
@@ -18,12 +18,12 @@ __all__ = ["apps_of", "host_of_member"]
 def apps_of(node: NodeClient) -> AppsApi:
     """Return the calls about the apps of *node*; Ray is used only if the client has joined it."""
     from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - the same
+    from rocketray.hosting.apps_api import APPS  # noqa: PLC0415 - the same
     from rocketray.runtime.calls.endpoint import client_of  # noqa: PLC0415 - not for help
-    from rocketray.topology.hosting.apps_api import APPS  # noqa: PLC0415 - the same
 
     if isinstance(node, LocalClient):
         return client_of(node.transport, APPS)
-    from rocketray.topology.hosting.apps_service import AppsService  # noqa: PLC0415 - Ray
+    from rocketray.hosting.apps_service import AppsService  # noqa: PLC0415 - Ray
 
     return AppsService(node.cluster)
 

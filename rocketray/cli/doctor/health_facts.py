@@ -141,7 +141,7 @@ def _version(name: str) -> str | None:
 
 
 def _java(environ: Mapping[str, str]) -> tuple[int, str] | str:
-    from rocketray.topology.spark.java import find_java  # noqa: PLC0415 - not for help
+    from rocketray.queries.spark.java import find_java  # noqa: PLC0415 - not for help
 
     try:
         java = find_java(environ)

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.filter_plan import FilterPlan
     from rocketray.groups.filter_plans import PlanProgress
+    from rocketray.hosting.host_status import Host
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.admin.seeking import Target
-    from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["migrate", "reset", "seek", "skip"]
 

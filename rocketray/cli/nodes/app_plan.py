@@ -11,10 +11,10 @@ import typer
 from rocketray.base.environment import process_environ
 from rocketray.cli.terminal.output import counted, progress
 from rocketray.errors import ConfigError
-from rocketray.topology.hosting.app_path import load_app, source_of
-from rocketray.topology.hosting.code_archive import CodeArchive, pack_code
-from rocketray.topology.hosting.host_placement import plan_here
-from rocketray.topology.hosting.host_plan import HostPlan
+from rocketray.hosting.app_path import load_app, source_of
+from rocketray.hosting.code_archive import CodeArchive, pack_code
+from rocketray.hosting.host_placement import plan_here
+from rocketray.hosting.host_plan import HostPlan
 from rocketray.topology.values.topic import Topic
 
 if TYPE_CHECKING:

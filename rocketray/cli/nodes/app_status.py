@@ -15,16 +15,16 @@ from rocketray.cli.terminal.output import (
     print_result,
     print_table,
 )
-from rocketray.topology.hosting.host_status import STATUS_TIMEOUT_S
+from rocketray.hosting.host_status import STATUS_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rocketray.broker.shards.shard_api import ScrubState
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.hosting.host_status import Host
     from rocketray.topology.app.agent_statistics import AgentStatistics
     from rocketray.topology.app.sink_statistics import SinkStatistics
-    from rocketray.topology.hosting.host_status import Host
 
 __all__ = [
     "failures_of",

@@ -23,9 +23,9 @@ from .app_status import failures_of, idle_instances, queues_of, show_hosts, sink
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
+    from rocketray.hosting.apps_api import AppsApi
+    from rocketray.hosting.host_status import Host, HostNumber
     from rocketray.messaging.api.node_client import NodeClient
-    from rocketray.topology.hosting.apps_api import AppsApi
-    from rocketray.topology.hosting.host_status import Host, HostNumber
 
     from .app_plan import Labels
 
@@ -91,10 +91,10 @@ def up(
     instance that asks for a filter from which its group has switched is replaced in any case.
     Example: rocketray up trade:app --replace
     """
+    from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
+    from rocketray.hosting.host_actors import find_hosts  # noqa: PLC0415 - the same
     from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same
-    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
-    from rocketray.topology.hosting.host_actors import find_hosts  # noqa: PLC0415 - the same
 
     from .app_plan import parse_labels, plan_of, queues_to_read  # noqa: PLC0415 - the same
 
@@ -127,12 +127,12 @@ def up(
 
 def _stay_up(cluster: str, app: str, hosts: list[Host], ended: threading.Event) -> list[str]:
     """Tell what fails until a signal; then take the app down, and return what was not drained."""
-    from rocketray.topology.hosting.code_upload import RENEW_S  # noqa: PLC0415 - imports Ray
-    from rocketray.topology.hosting.host_actors import (  # noqa: PLC0415 - the same
+    from rocketray.hosting.code_upload import RENEW_S  # noqa: PLC0415 - imports Ray
+    from rocketray.hosting.host_actors import (  # noqa: PLC0415 - the same
         find_hosts,
         take_down,
     )
-    from rocketray.topology.hosting.hosting import renew_code  # noqa: PLC0415 - Faust
+    from rocketray.hosting.hosting import renew_code  # noqa: PLC0415 - Faust
 
     told = {name: said for name, said, _ in failures_of(hosts)}
     renewed_s = time.monotonic()
@@ -162,11 +162,11 @@ def _replace(
     as_json: bool,
 ) -> None:
     """Replace the hosts of the app at *path* that run other code, and show all hosts."""
+    from rocketray.hosting import replacing  # noqa: PLC0415 - the same
+    from rocketray.hosting.app_path import load_app  # noqa: PLC0415 - the same
+    from rocketray.hosting.code_version import code_version  # noqa: PLC0415 - the same
+    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - the same
     from rocketray.runtime.clock import system_clock_ms  # noqa: PLC0415 - as above
-    from rocketray.topology.hosting import replacing  # noqa: PLC0415 - the same
-    from rocketray.topology.hosting.app_path import load_app  # noqa: PLC0415 - the same
-    from rocketray.topology.hosting.code_version import code_version  # noqa: PLC0415 - the same
-    from rocketray.topology.hosting.host_status import SINKS  # noqa: PLC0415 - the same
 
     from .app_plan import plan_of  # noqa: PLC0415 - the same
 
@@ -232,7 +232,7 @@ def scale(
     drained and ended. A queue is read by one instance at a time: with more instances than a topic
     has queues, some get none of its messages, and a warning says so.
     """
-    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, stop_signals() as signals:
         apps = apps_of(connection)
@@ -250,7 +250,7 @@ def scale(
 
 def _warn_of_changed_code(hosts: Sequence[Host], app: str, consumers: int) -> None:
     """Say that new hosts would run other code than those that are up."""
-    from rocketray.topology.hosting.host_status import SINKS  # noqa: PLC0415 - not for help
+    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - not for help
 
     known = [host.status for host in hosts if host.status is not None and host.number != SINKS]
     of_directory = [each for each in known if each.version is not None and not each.plan.code]

@@ -28,9 +28,9 @@ from rocketray.cli.terminal.output import (
 from rocketray.errors import ConfigError, NodeNotRunningError
 
 if TYPE_CHECKING:
+    from rocketray.hosting.host_status import Host
     from rocketray.runtime.process_logs.log_index import LogEntry
     from rocketray.runtime.process_logs.log_tails import LogTail, PartLine
-    from rocketray.topology.hosting.host_status import Host
 
 __all__ = ["logs"]
 

@@ -335,7 +335,7 @@ def _take_apps_down(cluster: str) -> None:
 
     On another Ray they stay, and wait for the next start of the node.
     """
-    from rocketray.topology.hosting.host_actors import (  # noqa: PLC0415 - Ray takes a second
+    from rocketray.hosting.host_actors import (  # noqa: PLC0415 - Ray takes a second
         find_hosts,
         take_down,
     )

@@ -13,7 +13,7 @@ from .running import Companion
 
 __all__ = ["needing_spark", "sink_service"]
 
-_SINK_SERVICE = "rocketray.topology.spark.sink_service"  # by name: it stands above
+_SINK_SERVICE = "rocketray.queries.spark.sink_service"  # by name: it stands above
 
 _PACKAGES = ("pyspark", "py4j")
 

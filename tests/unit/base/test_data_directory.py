@@ -16,7 +16,7 @@ import rocketray as rr
 from rocketray.actors.cluster.node import Node
 from rocketray.base.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
-from rocketray.topology.spark.source_options import parse_options
+from rocketray.queries.spark.source_options import parse_options
 from rocketray.topology.stock.transport import node_of_broker
 
 OPENERS: dict[str, Callable[..., object]] = {

@@ -22,10 +22,10 @@ from rocketray.cli import main
 from rocketray.cli.groups import group_commands
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.filters.subscription import Subscription
+from rocketray.hosting.app_path import load_app
 from rocketray.runtime.files.node_lock import lock_node
 from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.append_status import refusal
-from rocketray.topology.hosting.app_path import load_app
 
 NOWHERE = "/nowhere/at/all"
 ROWS: list[tuple[tuple[str, ...], int, str]] = [

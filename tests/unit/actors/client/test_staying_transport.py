@@ -23,11 +23,11 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.filters.subscription import Subscription
+from rocketray.hosting.apps_api import APPS, AppsApi
+from rocketray.hosting.host_status import Host
 from rocketray.messaging.consumers import member as member_module
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.calls.endpoint import client_of
-from rocketray.topology.hosting.apps_api import APPS, AppsApi
-from rocketray.topology.hosting.host_status import Host
 
 SQL = Subscription.sql("amount > 2")
 

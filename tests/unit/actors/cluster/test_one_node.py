@@ -11,10 +11,10 @@ import pytest
 from rocketray.actors.cluster import one_node
 from rocketray.actors.cluster.one_node import _Owner, make_room
 from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.hosting.host_status import SINKS, actor_name
 from rocketray.runtime.calls.endpoint import on_disk
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.ray_process.ray_runtime import GetTimeoutError
-from rocketray.topology.hosting.host_status import SINKS, actor_name
 
 HOME = Home("/new", "00000000-0000-0000-0000-000000000001", "here", cluster="c")
 LOST = Home("/old", "00000000-0000-0000-0000-000000000002", "gone", cluster="c")

@@ -18,8 +18,8 @@ from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.cli.groups import group_changes
 from rocketray.cli.nodes import apps
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.host_status import Host, HostStatus
+from rocketray.hosting.host_plan import HostPlan
+from rocketray.hosting.host_status import Host, HostStatus
 
 OLD = Subscription.tags("a")
 PLAN = HostPlan("shop:app", "default")

@@ -15,8 +15,8 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.cli.nodes import app_plan
 from rocketray.cli.nodes.app_plan import parse_labels, plan_of, queues_to_read
 from rocketray.errors import ConfigError
+from rocketray.hosting import host_placement
 from rocketray.topology.app.app import App
-from rocketray.topology.hosting import host_placement
 
 APP = "import rocketray as rr\napp = rr.App('shop')\n"
 

@@ -25,12 +25,12 @@ from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.failing import FailingMessage
 from rocketray.groups.group_descriptions import GroupDescription
+from rocketray.hosting.host_failure import HostFailure
+from rocketray.hosting.host_plan import HostPlan
+from rocketray.hosting.host_status import Host, HostStatus
 from rocketray.store.recovery.problem import Problem
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
-from rocketray.topology.hosting.host_failure import HostFailure
-from rocketray.topology.hosting.host_plan import HostPlan
-from rocketray.topology.hosting.host_status import Host, HostStatus
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 1_790_000_000_000, "node-2")
 AGENT = AgentStatistics(

@@ -17,8 +17,8 @@ from support.patience import until
 from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.cli.nodes import status
 from rocketray.filters.subscription import Subscription
+from rocketray.hosting import apps_service
 from rocketray.messaging.consumers import member as member_module
-from rocketray.topology.hosting import apps_service
 
 
 @pytest.fixture(autouse=True)
