@@ -13,9 +13,9 @@ from .base.interpreter import name_interpreter as _name_interpreter
 from .errors import BatchError, StreamError
 
 if TYPE_CHECKING:
-    from .actors.client.standalone import AsyncProducer, Client, Producer
     from .actors.cluster.node import Node
     from .broker.topics.consumed_batch import ConsumedBatch
+    from .client import AsyncProducer, Client, Producer
     from .filters.class_filter import predicate
     from .filters.filter_name import FilterName
     from .filters.subscription import Subscription
@@ -65,14 +65,14 @@ _name_interpreter()  # must run before a Spark session starts; see there
 
 _LOADED_FROM = {
     "App": "rocketray.topology.app.app",
-    "AsyncProducer": "rocketray.actors.client.standalone",
-    "Client": "rocketray.actors.client.standalone",
+    "AsyncProducer": "rocketray.client",
+    "Client": "rocketray.client",
     "ConsumedBatch": "rocketray.broker.topics.consumed_batch",
     "FilterName": "rocketray.filters.filter_name",
     "FlowLimits": "rocketray.topology.delivery.flow",
     "Message": "rocketray.message",
     "Node": "rocketray.actors.cluster.node",
-    "Producer": "rocketray.actors.client.standalone",
+    "Producer": "rocketray.client",
     "Record": "rocketray.topology.values.typed_record",
     "SendFuture": "rocketray.messaging.producers.send_future",
     "SendResult": "rocketray.messaging.producers.batch",

@@ -17,9 +17,9 @@ from support.house import map_rows
 from support.source_tree import ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from rocketray.actors.client.standalone import Producer
 from rocketray.cli.application import command_tree
 from rocketray.cli.terminal.output import json_fields
+from rocketray.client import Producer
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
 from rocketray.messaging.producers.producer_options import ProducerOptions, SendOptions

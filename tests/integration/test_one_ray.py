@@ -20,13 +20,13 @@ from support.another_ray import runs
 from support.patience import patience, wait_until
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster import coordinator_silence, standby, superseded
 from rocketray.actors.cluster import node as node_module
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
 from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.client import Client
 from rocketray.errors import (
     ActorError,
     ConfigError,

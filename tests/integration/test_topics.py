@@ -13,10 +13,10 @@ from support.patience import patience
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
-from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import COORDINATOR_THREADS
 from rocketray.actors.cluster.node import Node
 from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.client import Client
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.heartbeat import Heartbeat

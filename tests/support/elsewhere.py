@@ -24,7 +24,6 @@ from support.patience import patience, wait_until, wait_until_answered
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP
-from rocketray.actors.client.standalone import Client
 from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
 from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.filter_actor import FilterActor
@@ -32,6 +31,7 @@ from rocketray.actors.cluster.gateway_actor import GatewayActor
 from rocketray.actors.cluster.shard_process_actor import ShardProcessActor
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.retries.retry_records import dead_letter_topic, dead_lettered
+from rocketray.client import Client
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.hosting.host_placement import plan_here

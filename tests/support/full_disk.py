@@ -16,7 +16,7 @@ from typing import Any
 
 from support.patience import wait_until, wait_until_answered
 
-from rocketray.actors.client.standalone import Client
+from rocketray.client import Client
 from rocketray.errors import StoreFullError
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.producers.producer import NodeProducer

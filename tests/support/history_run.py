@@ -18,7 +18,7 @@ from support.history import verdict, violations
 from support.nemesis import KILLS, Nemesis, NodeProcess
 from support.patience import wait_until
 
-from rocketray.actors.client.standalone import Client
+from rocketray.client import Client
 
 _FLOW_WAIT_S = 10.0
 _WAIT_S = 300.0

@@ -66,6 +66,7 @@ HOUSE: tuple[dict[str, Rooms], ...] = (
             ("cluster",),
         ),
     },
+    {"client": ()},
     {
         "topology": (
             ("",),

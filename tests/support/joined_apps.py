@@ -9,7 +9,7 @@ from typing import Any
 
 from support.patience import wait_until
 
-from rocketray.actors.client.standalone import Client
+from rocketray.client import Client
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.hosting.host_actors import find_hosts

@@ -26,12 +26,12 @@ from support.patience import patience, wait_until, wait_until_answered
 from support.traffic import Traffic, gap
 
 import rocketray as rr
-from rocketray.actors.client.standalone import Client
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.names import QueuesPerProcess
 from rocketray.base.transaction import HALF_TOPIC
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import MovedQueue
+from rocketray.client import Client
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.kernels import warm

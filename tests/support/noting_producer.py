@@ -17,7 +17,7 @@ from support.patience import at_last
 from support.transactions import begin
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.client.standalone import Client
+from rocketray.client import Client
 from rocketray.errors import StoreFullError, StreamError
 from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult
 from rocketray.messaging.producers.producer_options import SendOptions

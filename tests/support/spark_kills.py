@@ -32,8 +32,8 @@ from support.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
 from support.staging import stored_bodies
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.client.standalone import Client
 from rocketray.broker.fetching.bounds import QueuePages
+from rocketray.client import Client
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 

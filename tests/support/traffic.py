@@ -11,7 +11,7 @@ from typing import Self
 
 from support.patience import patience, wait_until
 
-from rocketray.actors.client.standalone import Client
+from rocketray.client import Client
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message

@@ -15,7 +15,7 @@ from pathlib import Path
 from support.journal import Journal
 from support.patience import AGAIN_S, at_last
 
-from rocketray.actors.client.standalone import Client
+from rocketray.client import Client
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.consumers.member import GroupConsumer

@@ -1,4 +1,4 @@
-"""The classes for programs outside of a node's processes: a client and producers."""
+"""What programs outside of a node's processes use: a client and producers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
+from rocketray.actors.client.connection import Connection
 from rocketray.broker.filtering.filter_advice import doubts
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
@@ -16,8 +17,6 @@ from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.messaging.producers.async_producer import NodeAsyncProducer
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.producer_options import ProducerOptions, batch_settings
-
-from .connection import Connection
 
 __all__ = ["AsyncProducer", "Client", "Producer"]
 
