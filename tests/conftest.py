@@ -36,10 +36,12 @@ from support.heap import Heap
 from support.jvm import QUICK_JAVA, spark_options
 from support.not_tested import NotTested
 from support.open_files import close_unreachable_files
-from support.patience import patience, settle_patience
+from support.patience import extended, patience, settle_patience
 from support.processor_time import ProcessorTime
 from support.shared_work import compile_tests, share_tables
 from support.spread import FilesAndShared, mixed
+
+from rocketray.messaging.producers import producer_options
 
 SETTINGS = {
     "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
@@ -59,6 +61,8 @@ urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHa
 settle_patience()
 # Ray ends a start whose raylet is not there in 30 s.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", str(int(patience(30))))
+# Nothing is wrong with a machine on which a send waits longer than a producer does by default.
+producer_options.SEND_TIMEOUT_S = extended(producer_options.SEND_TIMEOUT_S)
 
 # A slow machine is no failure (tests have a timeout of their own). Hypothesis would take fixed
 # seeds where CI is set, and examples of earlier runs from its database elsewhere.

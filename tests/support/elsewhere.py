@@ -19,7 +19,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from support.commands import COMMAND
-from support.patience import patience, wait_until, wait_until_answered
+from support.patience import extended, patience, wait_until, wait_until_answered
 
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
@@ -57,7 +57,7 @@ def main(address: str, data: str) -> None:
     connection = Connection.open(data)
     connection.topics.ensure(_TOPIC, _QUEUES, queues_per_process=_QUEUES)
     connection.topics.ensure(_HOSTED, 1, internal=True)
-    with connection.producer() as producer:
+    with connection.producer(timeout_s=extended(10)) as producer:
         for queue_id in range(_QUEUES):
             producer.send(_TOPIC, b"before", queue_id=queue_id)
     ray.get(find_actor(CLUSTER, COORDINATOR_NAME).open_gateway.remote(""))
@@ -150,7 +150,10 @@ def _connect(opener: Callable[[str], object], data: str, node_json: str) -> str:
 
 def _use(address: str) -> dict[str, Any]:
     """What a program does there that knows the name of the cluster alone."""
-    with Client(cluster=CLUSTER, ray_address=address) as client, client.producer() as producer:
+    with (
+        Client(cluster=CLUSTER, ray_address=address) as client,
+        client.producer(timeout_s=extended(10)) as producer,
+    ):
         client.topics.create(_FAR, 2)
         for number in range(20):
             producer.send(_FAR, b"%d" % number, keys="far", tags="pay" if number % 2 else "order")

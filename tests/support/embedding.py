@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.patience import wait_until
+from support.patience import extended, wait_until
 
 import rocketray as rr
 from rocketray.runtime.files.node_lock import node_holder
@@ -23,7 +23,11 @@ from rocketray.runtime.ray_process.ray_runtime import ray
 def main(data: str, server: str) -> None:
     """Print one object."""
     node = rr.Node(data)
-    connection, producer, client = node.connection(), rr.Producer(data), rr.Client(data)
+    connection, producer, client = (
+        node.connection(),
+        rr.Producer(data, timeout_s=extended(10)),
+        rr.Client(data),
+    )
     connection.topics.ensure("Trade", 1)
     member = connection.consumer("audit", "Trade", rr.Subscription.tags("*"))
     producer.send("Trade", b"before")

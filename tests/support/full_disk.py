@@ -14,7 +14,7 @@ import time
 from collections import Counter, defaultdict
 from typing import Any
 
-from support.patience import wait_until, wait_until_answered
+from support.patience import extended, wait_until, wait_until_answered
 
 from rocketray.client import Client
 from rocketray.errors import StoreFullError
@@ -131,7 +131,7 @@ def main(address: str, cluster: str) -> None:
     """Do the steps that come in."""
     with (
         Client(cluster=cluster, ray_address=address) as client,
-        client.producer(ack="disk") as producer,
+        client.producer(ack="disk", timeout_s=extended(10)) as producer,
     ):
         driver = Driver(client, producer)
         for line in sys.stdin:

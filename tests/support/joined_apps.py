@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from support.patience import wait_until
+from support.patience import extended, wait_until
 
 from rocketray.client import Client
 from rocketray.errors import StreamError
@@ -47,7 +47,7 @@ def parcels(client: Client) -> dict[str, Any]:
     """
     found = partial(find_hosts, client.cluster, APP)
     wait_until(lambda: all(one.status and one.status.queues for one in found()), found)
-    with client.producer() as producer:
+    with client.producer(timeout_s=extended(10)) as producer:
         for key in _KEYS:
             producer.send("Parcels", b"a parcel", keys=key, sharding_key=key)
     client.topics.ensure("Handled", 1)  # by the app, with its first message, or before that

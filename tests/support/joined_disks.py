@@ -22,7 +22,7 @@ import faust
 import ray
 from support.fork_server import serve
 from support.joined_apps import hosts, parcels, take
-from support.patience import patience, wait_until, wait_until_answered
+from support.patience import extended, patience, wait_until, wait_until_answered
 from support.traffic import Traffic, gap
 
 import rocketray as rr
@@ -57,7 +57,7 @@ def fill(client: Client) -> dict[str, Any]:
     """Create the topics, and send to all queues: with keys, tags and properties."""
     client.topics.create(TOPIC, 4)
     client.topics.create("Small", 2)
-    with client.producer(ack="disk") as producer:
+    with client.producer(ack="disk", timeout_s=extended(10)) as producer:
         for queue_id in range(4):
             for number in range(_EACH):
                 body = b"%d-%d" % (queue_id, number)
@@ -107,7 +107,9 @@ def state(client: Client) -> dict[str, Any]:
 def later(client: Client) -> dict[str, Any]:
     """Send to a queue of each disk what is delivered later; say where it waited, and what arrived."""
     topic = client.topics.create("Later", 2)
-    with client.producer(ack="disk", group="later", check=lambda _: "unknown") as producer:
+    with client.producer(
+        ack="disk", timeout_s=extended(10), group="later", check=lambda _: "unknown"
+    ) as producer:
         waited = []
         for queue_id in range(2):
             options: Any = {"keys": "later", "queue_id": queue_id}
@@ -189,7 +191,9 @@ def without_the_first(client: Client) -> dict[str, Any]:
         for number in range(10):
             producer.send(topic.name, b"%d" % number)
     taken = len(take(client, "new", Subscription.tags("*"), 10, topic.name))
-    with client.producer(ack="disk", group="alone", check=lambda _: "unknown") as producer:
+    with client.producer(
+        ack="disk", timeout_s=extended(10), group="alone", check=lambda _: "unknown"
+    ) as producer:
         producer.send(topic.name, b"delayed", keys="later", delay_level=1)
         with producer.begin() as transaction:
             producer.send(topic.name, b"committed", keys="later", transaction=transaction)

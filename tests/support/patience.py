@@ -26,6 +26,7 @@ from rocketray.errors import StreamError
 __all__ = [
     "AGAIN_S",
     "at_last",
+    "extended",
     "patience",
     "settle_patience",
     "until",
@@ -36,8 +37,10 @@ __all__ = [
 _VARIABLE = "ROCKETRAY_TEST_PATIENCE"
 _QUICK_S = 0.6
 """The time of one import of pyarrow in a new process, on the machine whose seconds tests give."""
+_PROCESSES = 4
+"""Those of a run wait for each other: each has its share of the processors."""
 _LEAST = 2.0
-"""The processes of a run wait for each other: four share what are often two processors."""
+"""Four processes on the two processors that are the least for a good run."""
 _MOST = 20.0
 """A test that hangs still ends: three minutes become an hour at most."""
 _PAUSE_SHARE = 0.1
@@ -57,12 +60,21 @@ def settle_patience() -> float:
 def _measured() -> float:
     begun_s = time.monotonic()
     subprocess.run([sys.executable, "-c", "import pyarrow"], check=True)
-    return min(_MOST, max(_LEAST, (time.monotonic() - begun_s) / _QUICK_S))
+    alone = max(1.0, (time.monotonic() - begun_s) / _QUICK_S)
+    return min(_MOST, max(_LEAST, alone * _PROCESSES / len(os.sched_getaffinity(0))))
 
 
 def patience(seconds: float) -> float:
     """Return how long to wait on this machine for what takes *seconds* at most on a quick one."""
     return seconds * float(os.environ.get(_VARIABLE, _LEAST))
+
+
+def extended(seconds: float) -> float:
+    """Return a time limit of the product as it is on a quick machine, and longer on a slow one.
+
+    It is for a limit that has to pass in some tests, and must not in others.
+    """
+    return patience(seconds) / _LEAST
 
 
 def wait_until(

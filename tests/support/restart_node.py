@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 
 import ray
-from support.patience import patience
+from support.patience import extended, patience
 
 import rocketray as rr
 from rocketray.actors.cluster.node import Node
@@ -27,7 +27,7 @@ def main(data: str) -> None:
     assert not ray.is_initialized()
     with Node(data, replace(ONE_PROCESS, ack="disk")) as node, node.connection() as connection:
         connection.topics.ensure("Kept", 1)
-        with connection.producer() as producer:
+        with connection.producer(timeout_s=extended(10)) as producer:
             producer.send_many("Kept", [Message("Kept", b"%d" % n) for n in range(100)])
         with connection.consumer("g", "Kept", ALL) as member:
             (batch,) = member.poll(20.0, 60)
@@ -50,7 +50,7 @@ def main(data: str) -> None:
 def join(data: str) -> None:
     """Print what a guest sees of the node."""
     assert not ray.is_initialized()
-    with rr.Client(data) as client, rr.Producer(data) as producer:
+    with rr.Client(data) as client, rr.Producer(data, timeout_s=extended(10)) as producer:
         producer.send("Guests", b"hello", keys=["greeting"])
         (message,) = client.messages.query("Guests", "greeting")
         sys.stdout.write(f"{message.body.decode()} from {message.topic}\n")

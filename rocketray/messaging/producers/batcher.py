@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rocketray.base.names import check_open_topic
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -53,10 +53,10 @@ _REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
 class BatchSettings:
     """The options of a producer, checked (producer_options.py)."""
 
-    durability: Durability | None = None
+    durability: Durability | None
     """When a message counts as stored; None: as its topic says."""
-    timeout_s: float = 10.0
-    records: RecordOptions = field(default_factory=RecordOptions)
+    timeout_s: float
+    records: RecordOptions
     born_host: tuple[str, int] = ("127.0.0.1", 0)
     clock_ms: Callable[[], int] = system_clock_ms
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocketray.tracing import Tracing
 
 __all__ = [
+    "SEND_TIMEOUT_S",
     "EverySend",
     "ManyOptions",
     "NoAck",
@@ -32,6 +33,8 @@ __all__ = [
     "delay_in",
 ]
 
+SEND_TIMEOUT_S = 10.0
+"""RocketMQ's is 3 s; Ray needs some seconds to start a shard's process again."""
 NoAck = Literal["none"]
 """No result: the send returns None at once, and failures are logged and counted."""
 
@@ -134,7 +137,7 @@ def batch_settings(options: ProducerOptions, arguments: Sequence[str] = ()) -> B
     ack = options.get("ack")
     return BatchSettings(
         None if ack is None else durability_of(ack),
-        _check_timeout(options.get("timeout_s", 10.0)),
+        _check_timeout(options.get("timeout_s", SEND_TIMEOUT_S)),
         RecordOptions(compression and Compression(compression, over)),
     )
 
