@@ -47,7 +47,7 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 demo: $(VENV)/.demo
 	$(BIN)/rocketray demo $(DEMO_ARGS)
 
-# Four at a time, since many wait: tests/support/spread.py.
+# Four at a time, since many wait: tests/support/harness/spread.py.
 SPREAD := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Without it, each process of a run would compile all tests again, and rewrite their asserts.
@@ -57,20 +57,20 @@ check test test-slow sim docs: export PYTHONDONTWRITEBYTECODE :=
 check test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))
 
 check: lint
-	@tests=$$(PYTHONPATH=tests $(BIN)/python -m support.check) && \
+	@tests=$$(PYTHONPATH=tests $(BIN)/python -m support.harness.check) && \
 		$(BIN)/pytest -m "not slow and not lint" --numprocesses 2 --dist loadfile $$tests
 
 # It begins with what this machine lacks, and ends before the tests where they cannot pass.
 test: $(VENV)/.dev $(VENV)/spark_classes.jsa
-	@PYTHONPATH=tests $(BIN)/python -P -m support.machine
+	@PYTHONPATH=tests $(BIN)/python -P -m support.harness.machine
 	$(BIN)/pytest -m "not slow and not lint" $(SPREAD) $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev $(VENV)/spark_classes.jsa
-	@PYTHONPATH=tests $(BIN)/python -P -m support.machine
-	@PYTHONPATH=tests $(BIN)/python -P -m support.long_run $(PYTEST_ARGS)
+	@PYTHONPATH=tests $(BIN)/python -P -m support.harness.machine
+	@PYTHONPATH=tests $(BIN)/python -P -m support.harness.long_run $(PYTEST_ARGS)
 
 test-rough:
-	@PYTHONPATH=tests '$(PYTHON)' -P -m support.rough $(ROUGH)
+	@PYTHONPATH=tests '$(PYTHON)' -P -m support.harness.rough $(ROUGH)
 
 sim: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -P -m support.sim $(SIM_ARGS)
@@ -93,7 +93,7 @@ bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
 corpus: $(VENV)/.dev
-	PYTHONPATH=tests $(BIN)/python -m support.release_corpus
+	PYTHONPATH=tests $(BIN)/python -m support.harness.release_corpus
 
 interop: $(VENV)/.dev
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
@@ -106,7 +106,7 @@ rocketmq: $(VENV)/.dev
 
 $(VENV)/spark_classes.jsa: | $(VENV)/.dev
 	@echo "Compiling Spark for the tests: 30 seconds, once"
-	@PYTHONPATH=tests $(BIN)/python -P -m support.quick_spark $@
+	@PYTHONPATH=tests $(BIN)/python -P -m support.spark.quick_spark $@
 
 clean:
 	rm -rf .venv .venv-* site

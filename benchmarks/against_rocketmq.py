@@ -37,10 +37,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from support.maven import maven_jars
-from support.rocketmq import VERSION, Broker, NameServer, free_port, rocketmq_classpath
-from support.source_tree import ROOT
-from support.turns import Figure, Result, Turn
+from support.harness.maven import maven_jars
+from support.harness.source_tree import ROOT
+from support.harness.turns import Figure, Result, Turn
+from support.rocketmq.rocketmq import VERSION, Broker, NameServer, free_port, rocketmq_classpath
 
 from rocketray.base.config import StoreConfig
 from rocketray_bench.bench_node import descendants, processor_s

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from support.kafka import KafkaBroker, source_jars
+from support.rocketmq.kafka import KafkaBroker, source_jars
 
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions

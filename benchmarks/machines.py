@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python benchmarks/machines.py [--quick] [--tls] [--output results.json] …
 
-The machines are raylets of one Ray in namespaces (tests/support/machines_apart.py), each with a
-node and a disk of one cluster. A sender and a receiver, a process each, are on the first machine.
+The machines are raylets of one Ray in namespaces (tests/support/nodes/machines_apart.py), each with
+a node and a disk of one cluster. A sender and a receiver, a process each, are on the first machine.
 Queue 0 of a topic is on the second machine, the next one on the next, and so on in a circle; so a
 single queue is on another machine if there is one. The addresses are not on loopback, so the fetch
 service speaks TLS. With ``--tls`` only consumption is measured, of queues that are all on other
@@ -34,10 +34,10 @@ from typing import Any
 
 import orjson
 import pytest
-from support.disk_cluster import NAME, Cluster, cluster_of
-from support.machine_figures import Cell, Figure, Place, parts_table, rates_table
-from support.own_mounts import with_mounts
-from support.process_use import ProcessUse
+from support.harness.machine_figures import Cell, Figure, Place, parts_table, rates_table
+from support.harness.process_use import ProcessUse
+from support.nodes.disk_cluster import NAME, Cluster, cluster_of
+from support.nodes.own_mounts import with_mounts
 
 _TRAFFIC = Path(__file__).with_name("machines_traffic.py")
 _SENDS = {"send_async": 150_000, "send_many": 400_000}

@@ -30,16 +30,16 @@ from typing import Any
 import hypothesis.core
 import pytest
 from hypothesis.internal.conjecture import providers
-from support import open_nodes
-from support.amounts import ALL, fifth, tenth
-from support.heap import Heap
-from support.jvm import QUICK_JAVA, spark_options
-from support.not_tested import NotTested
-from support.open_files import close_unreachable_files
-from support.patience import extended, patience, settle_patience
-from support.processor_time import ProcessorTime
-from support.shared_work import compile_tests, share_tables
-from support.spread import FilesAndShared, mixed
+from support.harness import open_nodes
+from support.harness.amounts import ALL, fifth, tenth
+from support.harness.heap import Heap
+from support.harness.jvm import QUICK_JAVA, spark_options
+from support.harness.not_tested import NotTested
+from support.harness.open_files import close_unreachable_files
+from support.harness.patience import extended, patience, settle_patience
+from support.harness.processor_time import ProcessorTime
+from support.harness.shared_work import compile_tests, share_tables
+from support.harness.spread import FilesAndShared, mixed
 
 from rocketray.messaging.producers import producer_options
 
@@ -77,7 +77,7 @@ vars(providers)["is_local_module_file"] = lambda _path: False
 
 HEAP = Heap()
 TESTS = Path(__file__).parent
-IN_MEMORY = ("unit", "property", "crash")
+IN_MEMORY = ("unit", "property", "crash", "support")
 MEMORY = Path("/dev/shm")
 MEMORY_MIN_BYTES = 4 << 30  # the tests of four processes, each with some logs of 8 MB
 _ENTRIES: dict[str, list[Any]] = json.loads((TESTS / "data/failed_seeds.json").read_text())
@@ -239,7 +239,7 @@ def tmp_path(
     """A directory of this test: on the disk for tests with processes of their own, else in memory.
 
     To create, sync and remove files on a disk took a quarter of the time of the shards' tests. What
-    a power failure leaves is tested on a disk of the tests' own (support/sim_disk.py).
+    a power failure leaves is tested on a disk of the tests' own (support/sim/sim_disk.py).
     """
     if memory is None or request.path.relative_to(TESTS).parts[0] not in IN_MEMORY:
         yield request.getfixturevalue("tmp_path")

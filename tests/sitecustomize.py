@@ -4,14 +4,14 @@ Actors, commands and Spark's workers import 100,000 to 200,000 objects that stay
 of 700 new objects would have them searched for garbage again and again, a tenth of the processor
 time of their starts. From the first collection on, all is as usual.
 
-And a wall clock that a test may set (support/set_clock.py).
+And a wall clock that a test may set (support/harness/set_clock.py).
 """
 
 from __future__ import annotations
 
 import gc
 
-from support.set_clock import follow
+from support.harness.set_clock import follow
 
 _IMPORTED = 150_000
 _USUAL = gc.get_threshold()

@@ -10,9 +10,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from support.house import GROUND, HOUSE, ROOMS
-from support.source_tree import PACKAGES, ROOT, SourceFile, imports_of, package_files, source_file
-from support.wall_time import wall_time_places
+from support.harness.house import GROUND, HOUSE, ROOMS
+from support.harness.source_tree import (
+    PACKAGES,
+    ROOT,
+    SourceFile,
+    imports_of,
+    package_files,
+    source_file,
+)
+from support.harness.wall_time import wall_time_places
 
 MAX_LINES = 500
 
@@ -141,7 +148,7 @@ def all_banned() -> Iterator[tuple[SourceFile, int, str, str]]:
 
 def test_every_module_belongs_to_a_suite() -> None:
     report(
-        f"{file.where}: in no suite; name it in HOUSE of tests/support/house.py"
+        f"{file.where}: in no suite; name it in HOUSE of tests/support/harness/house.py"
         for file in package_files()
         if row_of(file.module) is None and file.module not in {"rocketray", "rocketray.__main__"}
     )
@@ -306,7 +313,7 @@ def test_no_verdict_depends_on_the_seconds_of_a_shared_machine() -> None:
     report(
         f"{file.where}:{line}: {problem}"
         for file in map(source_file, (ROOT / "tests").rglob("*.py"))
-        if file.module != "tests.support.patience"
+        if file.module != "tests.support.harness.patience"
         for line, problem in wall_time_places(tuple(ast.walk(file.tree)))
     )
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from importlib import import_module
 
-from support.source_tree import SourceFile, package_files
+from support.harness.source_tree import SourceFile, package_files
 
 MAX_METHODS = 15
 MAX_PARAMETERS = 8

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.file_forms import file_forms
-from support.house import map_rows
-from support.source_tree import ROOT
+from support.harness.file_forms import file_forms
+from support.harness.house import map_rows
+from support.harness.source_tree import ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.cli.application import command_tree

@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
-from support.source_tree import PACKAGES, ROOT, package_files
+from support.harness.source_tree import PACKAGES, ROOT, package_files
 
 import rocketray
 

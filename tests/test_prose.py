@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from support.source_tree import PACKAGES, ROOT
+from support.harness.source_tree import PACKAGES, ROOT
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = [

@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 
 import pytest
-from support.source_tree import package_files
+from support.harness.source_tree import package_files
 
 ENGINES = ("ray", "faust", "mode", "pyspark")
 MODULES = [file.module for file in package_files() if not file.module.endswith("__main__")]

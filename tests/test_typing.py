@@ -13,8 +13,8 @@ from pathlib import Path
 
 import faust
 import pytest
-from support.patience import patience
-from support.source_tree import ROOT
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT
 
 import rocketray as rr
 

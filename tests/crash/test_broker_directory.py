@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.stores import (
+from support.nodes.stores import (
     GOLDEN_CONFIG,
     GOLDEN_STORE,
     FakeClock,

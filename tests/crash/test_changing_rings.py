@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 ROUNDS = 1000  # of a second or so
-PROGRAM = [sys.executable, "-m", "support.changing_ring"]
+PROGRAM = [sys.executable, "-m", "support.programs.changing_ring"]
 
 
 def run(rounds: int, tmp_path: Path, **environ: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.errors import CorruptRecordError
 from rocketray.message import StoredMessage

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from oracles import drain
-from support.patience import wait_until
-from support.shard_process import open_writer
+from support.harness.patience import wait_until
+from support.programs.shard_process import open_writer
 
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.message import Message
@@ -114,7 +114,7 @@ def test_a_ring_that_is_cut_while_it_is_drained_costs_the_process_at_most(
     """It ends by SIGBUS, or drops the ring; the next one has what was stored, and goes on."""
     chance = random.Random(seed)
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-m", "support.shard_process", str(tmp_path / "shard")]
+    command = [sys.executable, "-m", "support.programs.shard_process", str(tmp_path / "shard")]
     codes, stored = [], 0
     for attempt in itertools.count():
         if attempt >= attempts and (attempts == 1 or -signal.SIGBUS in codes or attempt > 200):
@@ -151,7 +151,7 @@ def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> No
     counts: list[int] = []
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     arguments = [str(tmp_path / "shard"), str(ring.path)]
-    command = [sys.executable, "-m", "support.shard_process", *arguments]
+    command = [sys.executable, "-m", "support.programs.shard_process", *arguments]
     for _ in range(KILLS // 2):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as shard:
             assert shard.stdout is not None

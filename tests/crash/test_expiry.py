@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.sim_disk import Bound, Outcome, SimDisk
-from support.stores import SMALL, FakeClock, kill, message, read_all
+from support.nodes.stores import SMALL, FakeClock, kill, message, read_all
+from support.sim.sim_disk import Bound, Outcome, SimDisk
 
 from rocketray.errors import StoreError
 from rocketray.store.files.file_system import SYSTEM_FILES

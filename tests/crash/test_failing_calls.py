@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import machine
-from support.sim_disk import Bound, SimDisk
-from support.stores import SMALL, FakeClock, check_whole, kill, message
+from support.harness import machine
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message
+from support.sim.sim_disk import Bound, SimDisk
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError, StoreFullError
@@ -218,7 +218,7 @@ LIMITED = """
 import resource, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from support.stores import SMALL, FakeClock, message
+from support.nodes.stores import SMALL, FakeClock, message
 from rocketray.errors import StoreFullError
 from rocketray.store.message_store import MessageStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -239,7 +239,7 @@ for number in range(1, 99):
 FEW_FILES = """
 import os, resource, sys
 from pathlib import Path
-from support.stores import SMALL, FakeClock, check_whole, message
+from support.nodes.stores import SMALL, FakeClock, check_whole, message
 from rocketray.errors import StoreError
 from rocketray.store.message_store import MessageStore
 path = Path(sys.argv[1])
@@ -285,7 +285,7 @@ def test_a_limit_on_open_files_is_told_and_what_is_over_it_goes_in_later(tmp_pat
 FEW_ADDRESSES = """
 import re, resource, sys
 from pathlib import Path
-from support.stores import FakeClock, check_whole, message
+from support.nodes.stores import FakeClock, check_whole, message
 from rocketray.errors import StoreError
 from rocketray.store.message_store import MessageStore
 path, clock = Path(sys.argv[1]), FakeClock()

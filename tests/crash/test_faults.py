@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.errors import CorruptRecordError
 from rocketray.message import Message, StoredMessage

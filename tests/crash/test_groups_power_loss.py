@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.sim_disk import Bound, Outcome, SimDisk
+from support.sim.sim_disk import Bound, Outcome, SimDisk
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.broker.filtering.filter_rules import FilterRules

@@ -1,6 +1,6 @@
 """A node is killed at each system call that changes a file: it is as it was before a step, or after.
 
-The lives are those of support/killed_life.py. What a whole life leaves after each of its steps is
+The lives are those of support/programs/killed_life.py. What a whole life leaves after each of its steps is
 what a life that is killed in the next one has to show: topics, messages and offsets, and what
 groups get from then on. No other file is left of it.
 """
@@ -22,9 +22,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.amounts import ALL
-from support.killed_life import LATER_MS, STEPS, TOPICS
-from support.machine import require
+from support.harness.amounts import ALL
+from support.harness.machine import require
+from support.programs.killed_life import LATER_MS, STEPS, TOPICS
 
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.message import Message
@@ -42,7 +42,7 @@ Found = Mapping[tuple[str, str], Any]
 
 
 class Server:
-    """A process of support/killed_life.py."""
+    """A process of support/programs/killed_life.py."""
 
     def __init__(self, directory: Path, process: subprocess.Popen[str]) -> None:
         self._directory = directory
@@ -65,7 +65,7 @@ class Server:
 
 @contextmanager
 def serving(directory: Path) -> Iterator[Server]:
-    command = [sys.executable, "-m", "support.killed_life", str(directory)]
+    command = [sys.executable, "-m", "support.programs.killed_life", str(directory)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from support.amounts import tenth
-from support.sim_disk import Bound, PowerLostError, SimDisk, power_fails_after
-from support.stores import FakeClock, kill, message, read_all
+from support.harness.amounts import tenth
+from support.nodes.stores import FakeClock, kill, message, read_all
+from support.sim.sim_disk import Bound, PowerLostError, SimDisk, power_fails_after
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError

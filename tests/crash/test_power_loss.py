@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.amounts import ALL, tenth
-from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
-from support.stores import FakeClock, check_whole, kill, message
+from support.harness.amounts import ALL, tenth
+from support.nodes.stores import FakeClock, check_whole, kill, message
+from support.sim.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 
 from rocketray.base.config import StoreConfig
 from rocketray.message import StoredMessage

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from support.amounts import tenth
-from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
-from support.stores import FakeClock
+from support.harness.amounts import tenth
+from support.nodes.stores import FakeClock
+from support.sim.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 
 from rocketray.base.config import StoreConfig
 from rocketray.base.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import pytest
-from support.stores import SMALL, FakeClock, message, read_all
+from support.nodes.stores import SMALL, FakeClock, message, read_all
 
 from rocketray.message import decode_properties
 from rocketray.store.message_store import MessageStore
@@ -38,7 +38,7 @@ class Promise:
 
 
 class Writer(NamedTuple):
-    """The server of ``support.store_writer``."""
+    """The server of ``support.programs.store_writer``."""
 
     requests: IO[str]
     answers: IO[str]
@@ -65,7 +65,7 @@ class Writer(NamedTuple):
 
 @contextmanager
 def writer(scratch: Path) -> Iterator[Writer]:
-    command = [sys.executable, "-m", "support.store_writer", str(scratch)]
+    command = [sys.executable, "-m", "support.programs.store_writer", str(scratch)]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from support.amounts import ALL
+from support.harness.amounts import ALL
 
 NEW_SEEDS = 2_000 if ALL else 50
 """A number, not a time: a slow machine does as much as a quick one."""

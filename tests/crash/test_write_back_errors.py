@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from support import machine
+from support.harness import machine
 
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.mapped_file import MappedFile, create_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from support.source_tree import ROOT
+from support.harness.source_tree import ROOT
 
 from rocketray import errors
 

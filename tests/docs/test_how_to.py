@@ -15,11 +15,11 @@ from types import ModuleType
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from support.local_node import LocalNode
-from support.page_runner import blocks_of
-from support.patience import until
-from support.serving_node import serving
-from support.source_tree import ROOT
+from support.harness.page_runner import blocks_of
+from support.harness.patience import until
+from support.harness.source_tree import ROOT
+from support.nodes.local_node import LocalNode
+from support.nodes.serving_node import serving
 
 import rocketray as rr
 from rocketray.actors.client.local_client import LocalClient

@@ -23,14 +23,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from deltalake import DeltaTable
-from support.command_server import CommandServer
-from support.commands import ONE_PROCESS, start_node, stop_node
-from support.forked import ForkedProgram
-from support.one_spark import one_spark
-from support.page_runner import PageRunner, Terminal, blocks_of, shown_as
-from support.patience import patience
-from support.source_tree import ROOT
-from support.stores import GOLDEN_STORE
+from support.harness.command_server import CommandServer
+from support.harness.commands import ONE_PROCESS, start_node, stop_node
+from support.harness.forked import ForkedProgram
+from support.harness.page_runner import PageRunner, Terminal, blocks_of, shown_as
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT
+from support.nodes.stores import GOLDEN_STORE
+from support.spark.one_spark import one_spark
 
 from rocketray.queries.spark.file_sink_log import committed_files
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.deployment import path_with
-from support.patience import patience
-from support.source_tree import ROOT
+from support.harness.deployment import path_with
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT
 
 PAGE = ROOT / "docs/how-to/other-machines.md"
 SAYS = """#!/bin/sh

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
-from support.spread import NODE, work_of
+from support.harness.spread import NODE, work_of
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """The node that files share (support/spread.py lists them); topics share its one process.
+    """The node that files share (support/harness/spread.py lists them); topics share its one process.
 
     A test that kills a shard's process has a topic with processes of its own.
     """

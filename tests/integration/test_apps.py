@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import CommandServer
-from support.commands import COMMAND, ONE_PROCESS
-from support.patience import patience, wait_until
+from support.harness.command_server import CommandServer
+from support.harness.commands import COMMAND, ONE_PROCESS
+from support.harness.patience import patience, wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

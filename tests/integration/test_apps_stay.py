@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.commands import ONE_PROCESS
-from support.disk_cluster import Cluster, Watch, nothing_is_lost, two_machines
-from support.hosted_app import processes_here, start_app
-from support.machines_apart import ELSEWHERE
-from support.patience import patience
+from support.harness.commands import ONE_PROCESS
+from support.harness.patience import patience
+from support.nodes.disk_cluster import Cluster, Watch, nothing_is_lost, two_machines
+from support.nodes.hosted_app import processes_here, start_app
+from support.nodes.machines_apart import ELSEWHERE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.slow]
 

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.another_ray import runs
-from support.patience import patience
-from support.source_tree import ROOT
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT
+from support.nodes.another_ray import runs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import CommandServer
-from support.commands import COMMAND, ONE_PROCESS, rocketray
-from support.patience import patience, wait_until
-from support.stores import GOLDEN_STORE, open_golden
+from support.harness.command_server import CommandServer
+from support.harness.commands import COMMAND, ONE_PROCESS, rocketray
+from support.harness.patience import patience, wait_until
+from support.nodes.stores import GOLDEN_STORE, open_golden
 
 from rocketray.runtime.files.paths import local_socket
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.command_server import CommandServer, Done
-from support.commands import ONE_PROCESS, start_node, stop_node
+from support.harness.command_server import CommandServer, Done
+from support.harness.commands import ONE_PROCESS, start_node, stop_node
 
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.paths import shard_directory

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.console_client import ConsoleClient
+from support.harness.command_server import run_here
+from support.nodes.console_client import ConsoleClient
 
 from rocketray.actors.client.asked_node import open_node
 from rocketray.actors.client.connection import Connection

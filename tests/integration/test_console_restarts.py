@@ -7,11 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.chromium import Chromium
-from support.commands import ONE_PROCESS, rocketray, start_node, stop_node
-from support.console_client import ConsoleClient
-from support.machine import needs
-from support.patience import patience
+from support.harness.commands import ONE_PROCESS, rocketray, start_node, stop_node
+from support.harness.machine import needs
+from support.harness.patience import patience
+from support.nodes.chromium import Chromium
+from support.nodes.console_client import ConsoleClient
 
 from rocketray.actors.client.asked_node import open_node
 

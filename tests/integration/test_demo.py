@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.dataset
 import pytest
-from support.commands import COMMAND, rocketray
+from support.harness.commands import COMMAND, rocketray
 
 from rocketray.queries.spark.file_sink_log import committed_files
 

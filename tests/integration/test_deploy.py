@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.another_ray import SHORT, planned_ray
-from support.command_server import CommandServer, Done
-from support.deployment import DEPLOY, at, container, documents, environ_of, path_with
-from support.machines_apart import THERE, apart
-from support.patience import patience, wait_until
-from support.process_tree import children_of
+from support.harness.command_server import CommandServer, Done
+from support.harness.deployment import DEPLOY, at, container, documents, environ_of, path_with
+from support.harness.patience import patience, wait_until
+from support.harness.process_tree import children_of
+from support.nodes.another_ray import SHORT, planned_ray
+from support.nodes.machines_apart import THERE, apart
 
 pytestmark = [
     pytest.mark.integration,

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import COMMAND
-from support.disk_cluster import Watch, cluster_of_two
-from support.machines_apart import ELSEWHERE
-from support.own_mounts import with_mounts
-from support.patience import patience
+from support.harness.commands import COMMAND
+from support.harness.patience import patience
+from support.nodes.disk_cluster import Watch, cluster_of_two
+from support.nodes.machines_apart import ELSEWHERE
+from support.nodes.own_mounts import with_mounts
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).parent.parent / "support/programs"
 SMALL_DISK, FULL_DISK = (SUPPORT / f"{name}_disk.py" for name in ("small", "full"))
 
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.faust_commands import run_faust
-from support.patience import patience, wait_until
+from support.harness.faust_commands import run_faust
+from support.harness.patience import patience, wait_until
 
 from rocketray.actors.cluster.node import Node
 
@@ -40,7 +40,7 @@ async def note(stream):
 MODULES = {
     "shop": "import rocketray as rr\napp = rr.App('shop')\n",
     "stock": (
-        "import faust\nimport support.stock_apps\n"
+        "import faust\nimport support.nodes.stock_apps\n"
         "app = faust.App('stock', broker='rocketray://', topic_disable_leader=True)\n"
     ),
 }

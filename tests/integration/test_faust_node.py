@@ -17,8 +17,8 @@ from typing import Any
 import faust
 import pytest
 import ray
-from support.apps import collecting, running
-from support.patience import patience, until, wait_until
+from support.harness.patience import patience, until, wait_until
+from support.nodes.apps import collecting, running
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
@@ -34,7 +34,7 @@ from rocketray.services.explaining.explanation import Cause
 from rocketray.topology.app.app import App
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).parent.parent / "support/programs"
 KINDS = ("pay", "order", "logistics")
 
 
@@ -124,7 +124,7 @@ def statuses(hosts: list[Any]) -> list[HostStatus]:
 
 def started(node: Node, path: str) -> list[Any]:
     """Two instances of the app at *path*, which end with this process."""
-    directory = SUPPORT.parent
+    directory = SUPPORT.parent.parent
     plan = plan_here(path, DEFAULT_CLUSTER, str(directory))
     return bring_up(plan, 2, detached=False)[1]
 
@@ -160,7 +160,7 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
     for topic in ("Orders", "Commands"):
         connection.topics.ensure(topic, 2)
     results = Results(connection, "Results")
-    hosts = started(node, "support.trade_app:app")
+    hosts = started(node, "support.programs.trade_app:app")
     try:
         first = statuses(hosts)
         assert [status.is_running for status in first] == [True, True]
@@ -197,7 +197,7 @@ def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: 
     """No count is ever too low, and what was committed before the kill counts once."""
     half, keys = 3000, 20
     connection.topics.ensure("Words", 2)
-    hosts = started(node, "support.table_app:app")
+    hosts = started(node, "support.programs.table_app:app")
     told = Counter[str]()
     messages = 0
     connection.topics.ensure("Counts", 2)
@@ -248,9 +248,9 @@ def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
     with pytest.raises(ConfigError, match="No module named 'no_such_module'"):
         load_app("no_such_module:app")
     with pytest.raises(
-        ConfigError, match=r"no rocketray.App named 'Order'; it has support.trade_app:app"
+        ConfigError, match=r"no rocketray.App named 'Order'; it has support.programs.trade_app:app"
     ):
-        load_app("support.trade_app:Order")
+        load_app("support.programs.trade_app:Order")
 
 
 class Program:

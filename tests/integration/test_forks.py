@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-PROGRAM = Path(__file__).parent.parent / "support/forking_program.py"
+PROGRAM = Path(__file__).parent.parent / "support/programs/forking_program.py"
 
 
 def test_a_fork_beside_a_node_raises_ends_by_itself_and_takes_nothing(tmp_path: Path) -> None:

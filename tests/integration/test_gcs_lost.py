@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.disk_cluster import Cluster, Watch, cluster_of_two, nothing_is_lost
-from support.patience import patience, wait_until
-from support.redis_server import redis_server
+from support.harness.patience import patience, wait_until
+from support.nodes.disk_cluster import Cluster, Watch, cluster_of_two, nothing_is_lost
+from support.nodes.redis_server import redis_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.slow]
 _AWAY_S, _BACK_S = 20.0, 5.0

@@ -3,7 +3,7 @@
 Five groups read one topic: with a tag, with SQL92 and with all messages; three have members that are
 processes, and two are the agents of an app, of which one keeps order; both agents fail at times. A
 producer sends for memory, for disk and in transactions. What each process was told and got is
-judged as a whole (tests/support/history.py): nothing acknowledged is lost, no filter is wrong,
+judged as a whole (tests/support/models/history.py): nothing acknowledged is lost, no filter is wrong,
 order is kept where it is promised, each queue has one owner, and what comes twice is what a process
 that died had not committed.
 """
@@ -19,9 +19,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.machine import require
-from support.nemesis import DISKS, KILLS, PAUSES
-from support.own_mounts import with_mounts
+from support.harness.machine import require
+from support.nodes.nemesis import DISKS, KILLS, PAUSES
+from support.nodes.own_mounts import with_mounts
 
 MESSAGES = int(os.environ.get("ROCKETRAY_TEST_HISTORY_MESSAGES", "10000"))
 ROUNDS = int(os.environ.get("ROCKETRAY_TEST_HISTORY_ROUNDS", "1"))
@@ -35,7 +35,7 @@ def judge(directory: Path, rng: Random, strikes: Sequence[str], before: Sequence
     seed = rng.randrange(2**32)
     words = [directory, MESSAGES, seed, *strikes]
     done = subprocess.run(
-        [*before, sys.executable, "-m", "support.history_run", *map(str, words)],
+        [*before, sys.executable, "-m", "support.programs.history_run", *map(str, words)],
         stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"seed {seed}, strikes {strikes}"

@@ -15,12 +15,12 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from support.commands import COMMAND, ONE_PROCESS
-from support.disk_cluster import NAME, Cluster, Watch, cluster_of_two, nothing_is_lost
-from support.joined_apps import FILES
-from support.machines_apart import ELSEWHERE
-from support.patience import patience, wait_until
-from support.source_tree import ROOT
+from support.harness.commands import COMMAND, ONE_PROCESS
+from support.harness.patience import patience, wait_until
+from support.harness.source_tree import ROOT
+from support.nodes.disk_cluster import NAME, Cluster, Watch, cluster_of_two, nothing_is_lost
+from support.nodes.machines_apart import ELSEWHERE
+from support.programs.joined_apps import FILES
 
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.runtime.files.home import identity_of

@@ -15,11 +15,11 @@ from subprocess import Popen
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.fleet import TOPIC, Fleet, start
-from support.history import violations
-from support.journal import Journals
-from support.patience import patience, wait_until
+from support.harness.command_server import run_here
+from support.harness.patience import patience, wait_until
+from support.models.history import violations
+from support.models.journal import Journals
+from support.nodes.fleet import TOPIC, Fleet, start
 
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection

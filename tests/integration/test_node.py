@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 import ray
 from ray.core.generated import gcs_pb2
-from support.patience import patience, wait_until
-from support.transactions import begin
+from support.harness.patience import patience, wait_until
+from support.nodes.transactions import begin
 
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
@@ -45,7 +45,7 @@ from rocketray.services.admin.seeking import carry_out, plan_moves
 from rocketray.services.explaining.explanation import Cause
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).parent.parent / "support/programs"
 KILLS = pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 """How often a process is killed."""
 

@@ -16,8 +16,8 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from support.another_ray import runs
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
+from support.nodes.another_ray import runs
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster import coordinator_silence, standby, superseded

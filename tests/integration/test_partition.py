@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.commands import ONE_PROCESS
-from support.disk_cluster import Cluster, Watch, cluster_of_two, nothing_is_lost, two_machines
-from support.hosted_app import processes_here, start_app
-from support.patience import patience
+from support.harness.commands import ONE_PROCESS
+from support.harness.patience import patience
+from support.nodes.disk_cluster import Cluster, Watch, cluster_of_two, nothing_is_lost, two_machines
+from support.nodes.hosted_app import processes_here, start_app
 
 from rocketray.actors.cluster.coordinator_silence import TAKE_OVER_S
 

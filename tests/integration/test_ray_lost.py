@@ -11,16 +11,16 @@ import time
 from pathlib import Path
 
 import pytest
-from support.another_ray import AnotherRay, another_ray, runs
-from support.command_server import CommandServer
-from support.commands import COMMAND, ONE_PROCESS, printed, rocketray, start_node, stop_node
-from support.patience import patience, wait_until
-from support.process_tree import children_of
+from support.harness.command_server import CommandServer
+from support.harness.commands import COMMAND, ONE_PROCESS, printed, rocketray, start_node, stop_node
+from support.harness.patience import patience, wait_until
+from support.harness.process_tree import children_of
+from support.nodes.another_ray import AnotherRay, another_ray, runs
 
 from rocketray.runtime.files.paths import identity_file
 from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL
 
-EMBEDDING = Path(__file__).parent.parent / "support" / "embedding.py"
+EMBEDDING = Path(__file__).parent.parent / "support/programs" / "embedding.py"
 STAYING = """
 import logging, sys, time
 import rocketray as rr

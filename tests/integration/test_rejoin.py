@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.another_ray import AnotherRay, another_ray
-from support.commands import COMMAND, ONE_PROCESS, printed, rocketray, start_node
-from support.patience import patience, wait_until
+from support.harness.commands import COMMAND, ONE_PROCESS, printed, rocketray, start_node
+from support.harness.patience import patience, wait_until
+from support.nodes.another_ray import AnotherRay, another_ray
 
-PROGRAM = Path(__file__).parent.parent / "support" / "staying.py"
+PROGRAM = Path(__file__).parent.parent / "support/programs" / "staying.py"
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(400),

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
-from support.shards import Shards
-from support.stores import GOLDEN_STORE, open_golden
+from support.nodes.shards import Shards
+from support.nodes.stores import GOLDEN_STORE, open_golden
 
 import rocketray as rr
 from rocketray.message import Message, StoredMessage

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pyspark
 import pytest
-from support.shards import Shards
-from support.source_tree import ROOT
+from support.harness.source_tree import ROOT
+from support.nodes.shards import Shards
 
 from rocketray.message import Message
 from rocketray.queries.spark.java import find_java

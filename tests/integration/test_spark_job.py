@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.shards import Shards
+from support.nodes.shards import Shards
 
 from rocketray.base.environment import process_environ
 from rocketray.queries.spark.java import find_java
@@ -30,7 +30,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess
     with Shards(directory / "data", Trade=1) as shards:
         shards.fill("Trade", 0, 100)
         return subprocess.run(
-            [sys.executable, "-m", "support.path_job", str(shards.data), "pay", "pay|order"],
+            [
+                sys.executable,
+                "-m",
+                "support.programs.path_job",
+                str(shards.data),
+                "pay",
+                "pay|order",
+            ],
             env=environ_with_another_python(directory / "bin"),
             capture_output=True,
             text=True,

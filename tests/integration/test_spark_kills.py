@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.fleet import TOPIC
-from support.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
-from support.spark_kills import ALL, SHARDS, WORKER, KilledCopies, stored
+from support.nodes.fleet import TOPIC
+from support.programs.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
+from support.spark.spark_kills import ALL, SHARDS, WORKER, KilledCopies, stored
 
 from rocketray.actors.client.connection import Connection
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME
@@ -48,7 +48,7 @@ def test_each_row_is_there_once_whatever_is_killed_for_long(tmp_path: Path, seed
     """Agents and the whole node are among the victims, and tasks that are killed fail a query."""
     rng = Random(seed)
     strikes = [*rng.choices(ALL, k=STRIKES - 1), stored(LOOSE_TABLE)]
-    command = [sys.executable, "-m", "support.spark_kills", str(tmp_path), str(seed)]
+    command = [sys.executable, "-m", "support.spark.spark_kills", str(tmp_path), str(seed)]
     done = subprocess.run([*command, *strikes], stdout=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, f"seed {seed}, strikes {strikes}"
     sys.stdout.write(f"seed {seed}, strikes {strikes}: {done.stdout}\n")

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast, col, count, expr, from_json, window
-from support.shards import Shards
+from support.nodes.shards import Shards
 
 from rocketray.message import Message
 

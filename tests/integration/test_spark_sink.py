@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from support.endless_sink import lake_sink
-from support.patience import patience, wait_until
-from support.shards import Shards
+from support.harness.patience import patience, wait_until
+from support.nodes.shards import Shards
+from support.programs.endless_sink import lake_sink
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 from rocketray.queries.spark.file_sink_log import committed_files
@@ -189,7 +189,7 @@ def run_until_killed(data: Path, directory: Path, *, batches: int) -> int:
     environ["XDG_CACHE_HOME"] = str(directory / "cache")
     environ["PYTHONPATH"] = str(Path(__file__).parents[1])
     process = subprocess.Popen(
-        [sys.executable, "-m", "support.endless_sink", str(data), str(directory)],
+        [sys.executable, "-m", "support.programs.endless_sink", str(data), str(directory)],
         env=environ,
         stdout=subprocess.PIPE,
         text=True,
@@ -209,9 +209,9 @@ def run_until_killed(data: Path, directory: Path, *, batches: int) -> int:
 
 
 def started(shards: Shards, kept: Path) -> subprocess.Popen[str]:
-    """``support.sink_program`` in a session of its own, with all that it starts."""
+    """``support.programs.sink_program`` in a session of its own, with all that it starts."""
     return subprocess.Popen(
-        [sys.executable, "-m", "support.sink_program", str(shards.data), str(kept)],
+        [sys.executable, "-m", "support.programs.sink_program", str(shards.data), str(kept)],
         env={**os.environ, "PYTHONPATH": python_path()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

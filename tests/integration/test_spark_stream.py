@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from support.shards import Shards
+from support.nodes.shards import Shards
 
 import rocketray as rr
 

@@ -13,8 +13,8 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from support.staging import bodies_of, step
-from support.staging_server import SteppedStaging, served
+from support.nodes.staging import bodies_of, step
+from support.nodes.staging_server import SteppedStaging, served
 
 import rocketray as rr
 from rocketray.queries.spark.failures import describe_failure

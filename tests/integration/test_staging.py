@@ -10,8 +10,8 @@ from functools import partial
 import pyarrow as pa
 import pytest
 import ray
-from support.patience import wait_until, wait_until_answered
-from support.staging import stored_bodies
+from support.harness.patience import wait_until, wait_until_answered
+from support.nodes.staging import stored_bodies
 
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection

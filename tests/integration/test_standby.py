@@ -8,10 +8,10 @@ import time
 from functools import partial
 
 import pytest
-from support.commands import ONE_PROCESS
-from support.disk_cluster import Watch, nothing_is_lost, two_machines
-from support.machines_apart import ELSEWHERE
-from support.patience import patience
+from support.harness.commands import ONE_PROCESS
+from support.harness.patience import patience
+from support.nodes.disk_cluster import Watch, nothing_is_lost, two_machines
+from support.nodes.machines_apart import ELSEWHERE
 
 pytestmark = [
     pytest.mark.integration,

@@ -18,10 +18,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from support.commands import rocketray, start_node, stop_node
-from support.patience import patience
-from support.process_tree import descendants
-from support.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
+from support.harness.commands import rocketray, start_node, stop_node
+from support.harness.patience import patience
+from support.harness.process_tree import descendants
+from support.harness.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
 
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions

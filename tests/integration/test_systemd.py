@@ -10,9 +10,9 @@ from pathlib import Path
 
 import orjson
 import pytest
-from support.booted_machine import BootedMachine, booted_machine
-from support.deployment import DEPLOY, MOUNT
-from support.patience import wait_until
+from support.harness.deployment import DEPLOY, MOUNT
+from support.harness.patience import wait_until
+from support.nodes.booted_machine import BootedMachine, booted_machine
 
 from rocketray import kernels
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import ray
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.ray_transport import WAITING_GROUP

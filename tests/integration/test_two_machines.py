@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.another_ray import SHORT
-from support.commands import COMMAND, ONE_PROCESS, await_ready
-from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
-from support.patience import patience
+from support.harness.commands import COMMAND, ONE_PROCESS, await_ready
+from support.harness.patience import patience
+from support.nodes.another_ray import SHORT
+from support.nodes.machines_apart import ELSEWHERE, MachinesApart, machines_apart
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(360), pytest.mark.slow]
-ASK = Path(__file__).parent.parent / "support" / "elsewhere.py"
+ASK = Path(__file__).parent.parent / "support/programs" / "elsewhere.py"
 SHARDS = {"shards:shared", "shards:Trade:0"}
 HOSTS = {f"app:least:{number}" for number in range(2)}
 ACTORS = {"coordinator", "filter", "gateway", "gateway-spare", *SHARDS, *HOSTS}

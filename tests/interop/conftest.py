@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.interop import RocketMQ
-from support.rocketmq import NameServer, rocketmq_classpath
-from support.rocketmq_client import client_jvm
+from support.rocketmq.interop import RocketMQ
+from support.rocketmq.rocketmq import NameServer, rocketmq_classpath
+from support.rocketmq.rocketmq_client import client_jvm
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from support.interop import (
+from support.rocketmq.interop import (
     LONG_TOPIC,
     SQL,
     Queues,
@@ -22,7 +22,7 @@ from support.interop import (
     small_files,
     write_store,
 )
-from support.rocketmq_client import RocketMQClient
+from support.rocketmq.rocketmq_client import RocketMQClient
 
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_writer import ShardWriter

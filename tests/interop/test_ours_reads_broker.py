@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.interop import (
+from support.nodes.local_node import LocalNode
+from support.rocketmq.interop import (
     LONG_TOPIC,
     Queues,
     RocketMQ,
@@ -21,8 +22,7 @@ from support.interop import (
     small_files,
     write_store,
 )
-from support.local_node import LocalNode
-from support.rocketmq_client import RocketMQClient, Seen, seen
+from support.rocketmq.rocketmq_client import RocketMQClient, Seen, seen
 
 from rocketray.base.config import StoreConfig
 from rocketray.filters.subscription import Subscription

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.kafka import KafkaBroker, source_jars
-from support.maven import MavenError
-from support.shards import Shards
+from support.harness.maven import MavenError
+from support.nodes.shards import Shards
+from support.rocketmq.kafka import KafkaBroker, source_jars
 
 from rocketray.queries.spark.session import spark_session
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
-from support.records import RawRecord, i32, i64, u8
+from support.models.records import RawRecord, i32, i64, u8
 
 from rocketray.kernels.records import copy_bodies
 

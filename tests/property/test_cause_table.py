@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.explain_model import STEPS, Group, History
+from support.models.explain_model import STEPS, Group, History
 
 from rocketray.broker.filtering.preview import PreviewRange
 from rocketray.message import StoredMessage

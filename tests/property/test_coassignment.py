@@ -11,7 +11,7 @@ from collections import Counter
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.machines import run_histories
+from support.harness.machines import run_histories
 
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_registry import GroupRegistry

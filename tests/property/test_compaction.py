@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.stores import SMALL, kill
+from support.nodes.stores import SMALL, kill
 
 from rocketray.broker.shards.compaction import Compaction
 from rocketray.broker.shards.shard_writer import ShardWriter

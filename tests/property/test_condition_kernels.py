@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
 from oracles.numerals import read_double, read_integer
-from support.amounts import examples
-from support.random_sql import random_expression, spans_of
-from support.records import RawRecord, i32, i64, u8
+from support.harness.amounts import examples
+from support.models.random_sql import random_expression, spans_of
+from support.models.records import RawRecord, i32, i64, u8
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.amounts import tenth
-from support.stores import SMALL, FakeClock, message
+from support.harness.amounts import tenth
+from support.nodes.stores import SMALL, FakeClock, message
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError, StreamError

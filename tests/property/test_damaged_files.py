@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.faults import more_memory_at_most
-from support.mutations import damage
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message
+from support.harness.faults import more_memory_at_most
+from support.harness.mutations import damage
+from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message
 
 from rocketray.base.config import StoreConfig
 from rocketray.base.delay import DELAY_LEVEL, SCHEDULE_TOPIC

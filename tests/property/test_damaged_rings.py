@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.faults import more_memory_at_most
+from support.harness.faults import more_memory_at_most
 
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.subscription import Subscription

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from support.faults import more_memory_at_most
-from support.mutations import damage, damaged_json
+from support.harness.faults import more_memory_at_most
+from support.harness.mutations import damage, damaged_json
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.broker.filtering.filter_rules import FilterRules

@@ -10,7 +10,7 @@ import numpy as np
 import oracles.drain
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.records import u8
+from support.models.records import u8
 
 from rocketray.kernels.drain import (
     FRAME_DATA,

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.machines import run_histories
-from support.stores import SMALL, kill, message, read_all
+from support.harness.machines import run_histories
+from support.nodes.stores import SMALL, kill, message, read_all
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.store.age_clock import AgeClock

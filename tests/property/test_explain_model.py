@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.explain_model import STEPS, History
+from support.models.explain_model import STEPS, History
 
 from rocketray.services.explaining.explanation import Cause
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.machines import run_histories
+from support.harness.machines import run_histories
 
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import Subscription

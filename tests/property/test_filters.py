@@ -12,8 +12,8 @@ from typing import get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.amounts import examples
-from support.expressions import broken_texts, messages, rules_of, trees, with_numeric
+from support.harness.amounts import examples
+from support.models.expressions import broken_texts, messages, rules_of, trees, with_numeric
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.bloom import RocketBloomFilter

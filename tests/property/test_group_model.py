@@ -1,6 +1,6 @@
 """A group against lists: whatever is sent, delayed, failed, moved and restarted, all comes, in order.
 
-The rules and what holds after each step are in support/group_machine.py.
+The rules and what holds after each step are in support/models/group_machine.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 
 import pytest
-from support.group_machine import Group
-from support.machines import STEPS_EACH, run, run_histories
+from support.harness.machines import STEPS_EACH, run, run_histories
+from support.models.group_machine import Group
 
 HISTORIES = 50
 

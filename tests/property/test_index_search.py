@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
 from oracles.index import put_keys
-from support.records import i32, i64
+from support.models.records import i32, i64
 
 from rocketray.kernels.index import Place, search_chains
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
 from oracles.property_crc import crc_of, has_crc
-from support.records import RawRecord, back_to_back, i32, i64, u8
+from support.models.records import RawRecord, back_to_back, i32, i64, u8
 
 from rocketray.kernels import (
     append,

@@ -1,6 +1,6 @@
 """Transactions, delays and recalls, against lists: what waits comes once, in time, or never.
 
-What holds is in support/later_model.py. A member of a group reads what comes, and gets all of it.
+What holds is in support/models/later_model.py. A member of a group reads what comes, and gets all of it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.group_model import Reader
-from support.later_model import TOPIC, Half, Later, LaterModel
-from support.machines import run, run_histories
-from support.quiet import quiet_log
-from support.transactions import begin
+from support.harness.machines import run, run_histories
+from support.harness.quiet import quiet_log
+from support.models.group_model import Reader
+from support.models.later_model import TOPIC, Half, Later, LaterModel
+from support.nodes.transactions import begin
 
 from rocketray.base.delay import DelayOptions
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, Outcome, Verdict

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
-from support.group_machine import QUEUES, Group
-from support.group_model import FILTERS, Filter, Reader
-from support.machines import run
+from support.harness.machines import run
+from support.models.group_machine import QUEUES, Group
+from support.models.group_model import FILTERS, Filter, Reader
 
 from rocketray.errors import StreamError
 from rocketray.groups.filter_plan import FilterPlan

@@ -1,6 +1,6 @@
 """Moves of queues between two disks against lists: members of the group miss and repeat nothing.
 
-The rules and what holds after each step are in support/moving_machine.py.
+The rules and what holds after each step are in support/models/moving_machine.py.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.machines import run
-from support.moving_machine import Moving
+from support.harness.machines import run
+from support.models.moving_machine import Moving
 
 HISTORIES = 50
 

@@ -15,14 +15,14 @@ from functools import cache
 import numpy as np
 import pytest
 from oracles.conditions import run_program
-from support.golden import golden_rows, sql92_differences
-from support.number_oracle import Answer, expected, of_rocketmq, order_of, random_number
-from support.random_sql import (
+from support.models.number_oracle import Answer, expected, of_rocketmq, order_of, random_number
+from support.models.random_sql import (
     random_expression,
     random_message,
     spans_of,
 )
-from support.records import RawRecord, i32, i64, u8
+from support.models.records import RawRecord, i32, i64, u8
+from support.rocketmq.golden import golden_rows, sql92_differences
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression, parse

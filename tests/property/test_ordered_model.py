@@ -1,6 +1,6 @@
 """An ordered agent, against lists: each queue in its order, also where handlers fail.
 
-The rules are in support/app_machine.py, what holds in support/retry_model.py. In addition here, a
+The rules are in support/models/app_machine.py, what holds in support/models/retry_model.py. In addition here, a
 queue whose messages always fail does not keep the others from their end.
 """
 
@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable
 
 import pytest
-from support.app_history import GROUP, QUEUES
-from support.app_machine import AppMachine
-from support.machines import run
-from support.stepped_app import Handler
+from support.harness.machines import run
+from support.models.app_history import GROUP, QUEUES
+from support.models.app_machine import AppMachine
+from support.models.stepped_app import Handler
 
 from rocketray.broker.retries.retry_records import dead_letter_topic
 from rocketray.topology.values.failure_rules import FailureRules

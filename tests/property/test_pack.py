@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
-from support.records import u8
+from support.models.records import u8
 
 from rocketray.kernels.pack import (
     COLUMN_COUNT,

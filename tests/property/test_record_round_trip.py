@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.records import GOLDEN_V1
-from support.stores import FakeClock
+from support.models.records import GOLDEN_V1
+from support.nodes.stores import FakeClock
 
 from rocketray.base.config import StoreConfig
 from rocketray.base.message_time import TIME_MAX_MS

@@ -1,6 +1,6 @@
 """Coordinators that take over from each other in one register: nothing saved is lost or undone.
 
-The rules of the world and what it checks are in support/register_model.py. Each mutant leaves out
+The rules of the world and what it checks are in support/models/register_model.py. Each mutant leaves out
 one rule of the documents, and has to be found.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from support.register_model import World
+from support.models.register_model import World
 
 from rocketray.errors import RegisterUnavailableError
 from rocketray.runtime.register import documents

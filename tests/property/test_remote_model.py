@@ -1,6 +1,6 @@
 """Members on other nodes against lists: whatever is lost on its way, all comes, in order.
 
-The rules and what holds after each step are in support/remote_machine.py.
+The rules and what holds after each step are in support/models/remote_machine.py.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 
 import pytest
-from support.machines import run
-from support.remote_machine import Remote
+from support.harness.machines import run
+from support.models.remote_machine import Remote
 
 HISTORIES = 50
 

@@ -1,6 +1,6 @@
 """Messages that fail, against lists: they come again up the ladder, or are dead letters, and no fewer.
 
-The rules are in support/app_machine.py, what holds in support/retry_model.py.
+The rules are in support/models/app_machine.py, what holds in support/models/retry_model.py.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable
 
 import pytest
-from support.app_history import GROUP
-from support.app_machine import AppMachine
-from support.machines import run
+from support.harness.machines import run
+from support.models.app_history import GROUP
+from support.models.app_machine import AppMachine
 
 from rocketray.broker.retries.retry_records import dead_letter_topic
 from rocketray.topology.values.failure_rules import FailureRules

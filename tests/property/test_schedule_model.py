@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from support.amounts import examples
-from support.schedules import CrashError, Sent, Waiting
+from support.harness.amounts import examples
+from support.nodes.schedules import CrashError, Sent, Waiting
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.services.delays.schedule import Place

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.random_sql import random_expression, random_message
-from support.stores import FakeClock, kill
+from support.models.random_sql import random_expression, random_message
+from support.nodes.stores import FakeClock, kill
 
 from rocketray.base.config import StoreConfig
 from rocketray.broker.filtering.filter_stream import scan_block

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
-from support.amounts import examples, tenth
-from support.expressions import messages, trees
-from support.random_sql import PROPERTY_NAMES, random_expression, random_message, spans_of
+from support.harness.amounts import examples, tenth
+from support.models.expressions import messages, trees
+from support.models.random_sql import PROPERTY_NAMES, random_expression, random_message, spans_of
 
 from rocketray.errors import FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.machines import run_histories
-from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
+from support.harness.machines import run_histories
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.hashing import tags_code
 from rocketray.message import StoredMessage, decode_properties

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from oracles.bitmaps import bitmap_of
-from support.random_sql import random_expression, random_message
-from support.stores import FakeClock
+from support.models.random_sql import random_expression, random_message
+from support.nodes.stores import FakeClock
 
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.sql92 import Dialect

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
-from support.row_records import RowMessage, in_frame, in_table
+from support.nodes.row_records import RowMessage, in_frame, in_table
 
 from rocketray.base.property_text import property_text
 from rocketray.cli.arguments.messages import from_json

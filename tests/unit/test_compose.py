@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from support.deployment import DEPLOY, container, documents
-from support.source_tree import ROOT
+from support.harness.deployment import DEPLOY, container, documents
+from support.harness.source_tree import ROOT
 
 from rocketray.cli.application import command_tree
 

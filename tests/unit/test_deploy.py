@@ -19,11 +19,11 @@ import jsonschema
 import pytest
 import yaml
 from ray._raylet import NODE_ZONE_ENV  # type: ignore[attr-defined]  # a compiled module
-from support.command_server import run_here
-from support.deployment import DEPLOY, MOUNT, at, container, documents, path_with
-from support.machine import needs
-from support.patience import patience
-from support.source_tree import ROOT
+from support.harness.command_server import run_here
+from support.harness.deployment import DEPLOY, MOUNT, at, container, documents, path_with
+from support.harness.machine import needs
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL

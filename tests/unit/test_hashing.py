@@ -3,7 +3,7 @@ from __future__ import annotations
 import base64
 
 import pytest
-from support.golden import golden_rows
+from support.rocketmq.golden import golden_rows
 
 from rocketray.hashing import crc32, index_key_hash, java_hash_code, tags_code
 

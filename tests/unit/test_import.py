@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 HEAVY = ("faust", "numba", "numpy", "orjson", "pyarrow", "pyspark", "ray", "rich", "typer")
 CODE = "import sys\n{statement}\nprint(*sorted(name.partition('.')[0] for name in sys.modules))"

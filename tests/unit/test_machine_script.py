@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.deployment import DEPLOY, path_with
-from support.patience import patience, wait_until
+from support.harness.deployment import DEPLOY, path_with
+from support.harness.patience import patience, wait_until
 
 from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL
 

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import pytest
-from support.golden import golden_rows
+from support.rocketmq.golden import golden_rows
 
 from rocketray.errors import InvalidMessageError, InvalidNameError, MessageTooLargeError
 from rocketray.filters.subscription import matches_exactly, parse

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from support.deployment import DEPLOY
-from support.machine import needs
-from support.source_tree import ROOT
+from support.harness.deployment import DEPLOY
+from support.harness.machine import needs
+from support.harness.source_tree import ROOT
 
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription

@@ -21,9 +21,9 @@ from click.testing import CliRunner
 from ray.autoscaler._private.commands import _bootstrap_config
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start as ray_start
-from support.deployment import DEPLOY, path_with
-from support.patience import patience
-from support.source_tree import ROOT
+from support.harness.deployment import DEPLOY, path_with
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT
 
 from rocketray.runtime.files.paths import identity_file
 

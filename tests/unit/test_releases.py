@@ -1,6 +1,6 @@
 """The directories of each release, opened by this one; and files of a later one, which it refuses.
 
-support/release_corpus.py says what the directories hold, and how they were made.
+support/harness/release_corpus.py says what the directories hold, and how they were made.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.file_forms import file_forms
-from support.release_content import read_content
-from support.release_corpus import RELEASES, THIS, make, unpacked
-from support.stores import FakeClock
+from support.harness.file_forms import file_forms
+from support.harness.release_content import read_content
+from support.harness.release_corpus import RELEASES, THIS, make, unpacked
+from support.nodes.stores import FakeClock
 
 from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings

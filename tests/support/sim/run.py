@@ -18,7 +18,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.kernels import warm
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import run_here
+from support.harness.command_server import run_here
 from yarl import URL
 
 import rocketray as rr

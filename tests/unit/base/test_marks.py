@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.amounts import examples
-from support.source_tree import ROOT
+from support.harness.amounts import examples
+from support.harness.source_tree import ROOT
 
 from rocketray.base.delay import at_level
 from rocketray.base.marks import (

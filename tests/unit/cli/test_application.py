@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from support.command_server import run_here
-from support.commands import rocketray
-from support.patience import patience
+from support.harness.command_server import run_here
+from support.harness.commands import rocketray
+from support.harness.patience import patience
 
 from rocketray import __version__
 from rocketray.broker.topics.ack_mode import AckMode

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.local_node import LocalNode
-from support.patience import patience
-from support.serving_node import serving
+from support.harness.patience import patience
+from support.nodes.local_node import LocalNode
+from support.nodes.serving_node import serving
 
 from rocketray.filters.subscription import Subscription
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
+from support.harness.command_server import run_here
 
 from rocketray.base.settings_file import SettingsFile
 from rocketray.cli.application import command_tree

@@ -13,9 +13,9 @@ from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.command_server import run_here
+from support.harness.patience import patience
+from support.nodes.local_node import LocalNode
 
 from rocketray.actors.cluster.node import Node
 from rocketray.cli import main

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.console_client import ConsoleClient
-from support.console_node import serve_all
-from support.local_node import LocalNode
+from support.nodes.console_client import ConsoleClient
+from support.nodes.console_node import serve_all
+from support.nodes.local_node import LocalNode
 
 from rocketray.console.access import ConsoleAccess
 from rocketray.console.changes.audit_log import AUDIT_FILE

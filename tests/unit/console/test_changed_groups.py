@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from support.console_client import ConsoleClient
-from support.console_node import serve_all
-from support.local_node import LocalNode
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
+from support.nodes.console_client import ConsoleClient
+from support.nodes.console_node import serve_all
+from support.nodes.local_node import LocalNode
 
 from rocketray.console.changes.audit_log import AUDIT_FILE
 from rocketray.filters.subscription import Subscription

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from support.console_client import ConsoleClient
-from support.console_node import SECRET, console_node
-from support.local_node import LocalNode
+from support.nodes.console_client import ConsoleClient
+from support.nodes.console_node import SECRET, console_node
+from support.nodes.local_node import LocalNode
 
 from rocketray.console.changes.audit_log import AUDIT_FILE
 from rocketray.filters.filter_name import FilterName

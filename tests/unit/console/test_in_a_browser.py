@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chromium import Chromium
-from support.console_client import ConsoleClient
-from support.console_node import COUNT, LETTERS_OF, console_node
-from support.local_node import LocalNode
-from support.machine import needs
-from support.patience import patience
+from support.harness.machine import needs
+from support.harness.patience import patience
+from support.nodes.chromium import Chromium
+from support.nodes.console_client import ConsoleClient
+from support.nodes.console_node import COUNT, LETTERS_OF, console_node
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import NodeNotRunningError
 from rocketray.message import Message

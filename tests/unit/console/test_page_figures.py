@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.console_client import ConsoleClient
-from support.console_node import COUNT, LETTERS_OF, SECRET, console_node
-from support.local_node import LocalNode
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
+from support.nodes.console_client import ConsoleClient
+from support.nodes.console_node import COUNT, LETTERS_OF, SECRET, console_node
+from support.nodes.local_node import LocalNode
 
 from rocketray.console.console_server import STREAMS_MAX
 from rocketray.console.facts.samples import LagSample, Samples, TopicSample

@@ -4,7 +4,7 @@ import pickle
 
 import pybloom_live
 import pytest
-from support.golden import golden_rows
+from support.rocketmq.golden import golden_rows
 
 from rocketray.errors import ConfigError
 from rocketray.filters.bloom import RocketBloomFilter, bit_positions, bloom_parameters

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.bitmaps import bitmap_of
-from support.golden import DATA, golden_rows
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
+from support.rocketmq.golden import DATA, golden_rows
 
 from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.batches import stored
+from support.nodes.batches import stored
 
 from rocketray.errors import PredicateError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.errors import PredicateError
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun

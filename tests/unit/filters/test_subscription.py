@@ -4,8 +4,8 @@ import json
 import pickle
 
 import pytest
-from support.golden import golden_rows
 from support.predicates import body_is_short
+from support.rocketmq.golden import golden_rows
 
 from rocketray.errors import ConfigError, FilterError, FilterSyntaxError, PredicateError
 from rocketray.filters.message_filter import MessageFilter

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.golden import golden_rows
+from support.rocketmq.golden import golden_rows
 
 from rocketray.errors import ConfigError
 from rocketray.groups.assignment import (

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription

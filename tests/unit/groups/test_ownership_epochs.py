@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.groups_file import GroupsFile

@@ -1,5 +1,5 @@
 """What each of these tests gets."""
 
-from support.app_node import closing, node, patient_stops
+from support.nodes.app_node import closing, node, patient_stops
 
 __all__ = ["closing", "node", "patient_stops"]

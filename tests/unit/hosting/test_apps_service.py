@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.serving_node import serving
+from support.nodes.local_node import LocalNode
+from support.nodes.serving_node import serving
 
 from rocketray.actors.client.client_ray import CLIENT_RAY
 from rocketray.actors.client.local_client import LocalClient

@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.apps import put
-from support.local_node import LocalNode
+from support.nodes.apps import put
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.hosting import code_archive

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from ray._private.async_compat import has_async_methods
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.local_node import LocalNode
 
 from rocketray.base.cluster import DEFAULT_CLUSTER, Cluster
 from rocketray.hosting import host, planned_app

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError, StreamError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.records import GOLDEN_V1, RawRecord, i32, i64, u8
+from support.models.records import GOLDEN_V1, RawRecord, i32, i64, u8
 
 from rocketray.kernels.append import append_queue_entries, append_records, is_whole_batch
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles.find import oracle_of
-from support.patience import patience
-from support.stores import GOLDEN_STORE
+from support.harness.patience import patience
+from support.nodes.stores import GOLDEN_STORE
 
 from rocketray import kernels
 from rocketray.errors import StreamError, UnsupportedPlatformError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.records import i32, u8
+from support.models.records import i32, u8
 
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
 

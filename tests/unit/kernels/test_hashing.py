@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracles.find import oracle_of
-from support.records import back_to_back, i32, u8
+from support.models.records import back_to_back, i32, u8
 
 from rocketray.hashing import java_hash_code
 from rocketray.kernels._compile import Bytes, InBytes, Int64s, kernel

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.records import i32, i64
+from support.models.records import i32, i64
 
 from rocketray.hashing import index_key_hash
 from rocketray.kernels.index import put_keys

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.find import oracle_of
-from support.records import u8
+from support.models.records import u8
 
 from rocketray.kernels.measure import list_records
 from rocketray.store.formats.record import RecordValues, encode_record

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.records import back_to_back, u8
+from support.models.records import back_to_back, u8
 
 from rocketray.kernels.properties import find_properties, list_pairs, match_values
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.records import GOLDEN_V1, RawRecord, back_to_back, i32, i64, u8
+from support.models.records import GOLDEN_V1, RawRecord, back_to_back, i32, i64, u8
 
 from rocketray.kernels.spans import (
     Field,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.records import back_to_back
+from support.models.records import back_to_back
 
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import index_key_hash, java_hash_code

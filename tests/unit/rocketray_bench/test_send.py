@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer, SendResults

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forking import begin_in_fork, in_fork
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.forking import begin_in_fork, in_fork
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 import rocketray as rr
 from rocketray.errors import ConfigError, ForkedError

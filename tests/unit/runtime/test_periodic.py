@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.runtime.periodic import start_periodic_task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
 
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.testing import Clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.stores import SMALL, message
+from support.nodes.stores import SMALL, message
 
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.store.message_store import MessageStore

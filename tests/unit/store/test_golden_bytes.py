@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.records import i64, u8
-from support.stores import GOLDEN_STORE, open_golden
+from support.models.records import i64, u8
+from support.nodes.stores import GOLDEN_STORE, open_golden
 
 from rocketray.kernels.encode import write_pairs, write_records
 from rocketray.kernels.hashing import crc32_spans

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.stores import (
+from support.nodes.stores import (
     GOLDEN_CONFIG,
     GOLDEN_LIMITS,
     GOLDEN_STORE,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.stores import SMALL, FakeClock, check_whole, kill
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill
 
 from rocketray.errors import InvalidMessageError
 from rocketray.message import IMPORTED_OFFSET_ID, Message

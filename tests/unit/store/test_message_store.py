@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.faults import largest_file
-from support.stores import SMALL, FakeClock, check_whole, message, repair
+from support.harness.faults import largest_file
+from support.nodes.stores import SMALL, FakeClock, check_whole, message, repair
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, check_whole, message
+from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, check_whole, message
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import (

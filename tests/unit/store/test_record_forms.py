@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.base import names
 from rocketray.base.config import StoreConfig

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.records import RawRecord
-from support.stores import FakeClock
+from support.models.records import RawRecord
+from support.nodes.stores import FakeClock
 
 from rocketray.base.config import StoreConfig
 from rocketray.hashing import index_key_hash

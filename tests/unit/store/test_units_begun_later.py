@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from support.stores import SMALL, FakeClock, check_whole, kill, read_all
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, read_all
 
 from rocketray.hashing import tags_code
 from rocketray.message import Message, decode_properties

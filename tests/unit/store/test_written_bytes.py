@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.stores import (
+from support.nodes.stores import (
     GOLDEN,
     GOLDEN_CONFIG,
     GOLDEN_STORE,

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.patience import until
+from support.harness.patience import until
 
 import rocketray as rr
 from rocketray.base.delay import DELAY_LEVELS_MS

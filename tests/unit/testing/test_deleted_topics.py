@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.patience import patience, until
+from support.harness.patience import patience, until
 
 import rocketray as rr
 from rocketray.groups.member_options import StartFrom

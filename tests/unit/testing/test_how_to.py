@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from support.source_tree import ROOT
+from support.harness.source_tree import ROOT
 
 from rocketray.testing import Broker, Clock
 from rocketray.testing.faults import Faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.apps import numbers
+from support.nodes.apps import numbers
 
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import StartFrom

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.patience import until
+from support.harness.patience import until
 
 import rocketray as rr
 from rocketray.base.marks import LEFT_BEHIND

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from support.source_tree import ROOT
+from support.harness.source_tree import ROOT
 
 import rocketray as rr
 from rocketray.testing import Broker

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.patience import patience
-from support.stopping_apps import PROGRAMS, Program
+from support.harness.patience import patience
+from support.programs.stopping_apps import PROGRAMS, Program
 
 from rocketray.testing import Broker
 

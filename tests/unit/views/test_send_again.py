@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.amounts import examples
-from support.message_texts import texts, words
+from support.harness.amounts import examples
+from support.models.message_texts import texts, words
 
 from rocketray.cli.application import main
 from rocketray.cli.arguments.messages import Outgoing, from_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.amounts import examples
+from support.harness.amounts import examples
 
 from rocketray.errors import ConfigError
 from rocketray.views.trace_links import check_trace_url, trace_id_of

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from support.patience import wait_until
+from support.harness.patience import wait_until
 
 from rocketray.actors.client import client_ray
 from rocketray.actors.client.client_ray import ClientRay

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
-from support.patience import patience, wait_until
-from support.serving_node import serving
+from support.harness.patience import patience, wait_until
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
+from support.nodes.serving_node import serving
 
 from rocketray.actors.client import staying_transport
 from rocketray.actors.client.local_client import LocalClient

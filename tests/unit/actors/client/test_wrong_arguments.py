@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 import rocketray as rr
 from rocketray.actors.client.connection import Connection

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import RULES, LocalNode
+from support.nodes.local_node import RULES, LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.filters.subscription import Subscription

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.broker.filtering.filter_rules import FilterRules

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
-from support.serving_node import serving
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
+from support.nodes.serving_node import serving
 
 from rocketray import __version__
 from rocketray.actors.client import local_transport

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.actors.cluster import node_disks
 from rocketray.actors.cluster.node_disks import NodeDisks

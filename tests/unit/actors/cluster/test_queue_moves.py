@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.moving_disks import FAR, STEPS, MovingAgents
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.moving_disks import FAR, STEPS, MovingAgents
 
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.cluster_state import ClusterState

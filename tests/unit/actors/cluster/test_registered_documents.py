@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from support.register_servers import BUCKET, etcd_server, s3_server, s3_variables
+from support.nodes.register_servers import BUCKET, etcd_server, s3_server, s3_variables
 
 from rocketray.actors.cluster import registered_documents
 from rocketray.actors.cluster.cluster_state import ClusterState

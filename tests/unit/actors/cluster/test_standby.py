@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.dict_register import DictRegister
+from support.nodes.dict_register import DictRegister
 
 from rocketray.actors.cluster import standby
 from rocketray.actors.cluster.coordinator_silence import BACK_OFF_S, CALL_S, START_S, TAKE_OVER_S

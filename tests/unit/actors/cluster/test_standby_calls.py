@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support.dict_register import DictRegister
+from support.nodes.dict_register import DictRegister
 
 from rocketray.actors.cluster.cluster_state import Problems
 from rocketray.actors.cluster.standby_calls import StandbyCalls

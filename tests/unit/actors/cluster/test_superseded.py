@@ -9,7 +9,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from support.dict_register import DictRegister
+from support.nodes.dict_register import DictRegister
 
 from rocketray.actors.cluster import one_node, registered_documents, superseded
 from rocketray.actors.cluster.coordinator_silence import START_S

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.topic_service import TopicService

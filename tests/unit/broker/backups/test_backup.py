@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.amounts import tenth
-from support.local_node import SEGMENT, LocalNode
-from support.patience import wait_until
+from support.harness.amounts import tenth
+from support.harness.patience import wait_until
+from support.nodes.local_node import SEGMENT, LocalNode
 
 from rocketray.broker.backups import backup as module
 from rocketray.broker.backups.backup import back_up

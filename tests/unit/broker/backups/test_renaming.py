@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.backups.backup import back_up
 from rocketray.broker.backups.renaming import renamed_disk

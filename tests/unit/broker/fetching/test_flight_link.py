@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from support.patience import patience
-from support.watched_proxy import unused_proxy
+from support.harness.patience import patience
+from support.nodes.watched_proxy import unused_proxy
 
 from rocketray.broker.fetching.flight_link import FlightLink, SentBatch
 from rocketray.broker.fetching.flight_server import FlightCalls

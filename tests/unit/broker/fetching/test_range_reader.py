@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from pyarrow import flight
-from support.shards import Shards
-from support.watched_proxy import unused_proxy
+from support.nodes.shards import Shards
+from support.nodes.watched_proxy import unused_proxy
 
 from rocketray.broker.fetching import range_client, range_reader
 from rocketray.broker.fetching.flight_client import call_options, ticket_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.shards import Shards
+from support.nodes.shards import Shards
 
 from rocketray.broker.filtering.filter_advice import advise_filter, doubts
 from rocketray.errors import FilterSyntaxError, StoreError

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

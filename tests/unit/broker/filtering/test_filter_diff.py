@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.filtering.filter_diff import Difference, FilterDiff, diff_filters
 from rocketray.broker.filtering.left_out import left_out

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, PredicateError, StoreError, SubscriptionRefusedError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.filtering import lag
 from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from support import predicates
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, FilterError, PredicateError

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.stores import GOLDEN_STORE, FakeClock, open_golden
-from support.stores import SMALL as SMALL_STORE
+from support.nodes.local_node import LocalNode
+from support.nodes.stores import GOLDEN_STORE, FakeClock, open_golden
+from support.nodes.stores import SMALL as SMALL_STORE
 
 from rocketray.broker.filtering.preview import Preview, PreviewRange, preview, sample_recent
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError, StoreError

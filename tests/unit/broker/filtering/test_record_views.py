@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.stores import NO_CRC, SMALL, FakeClock, message
+from support.nodes.stores import NO_CRC, SMALL, FakeClock, message
 
 from rocketray.broker.filtering.record_views import RecordViews
 from rocketray.errors import CorruptRecordError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from oracles.bitmaps import bitmap_of
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
 
 from rocketray.base.config import StoreConfig
 from rocketray.broker.filtering.shard_bitmaps import StreamBits

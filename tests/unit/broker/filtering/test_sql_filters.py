@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
 
 from rocketray.broker.filtering.sql_filters import SqlFilters
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters

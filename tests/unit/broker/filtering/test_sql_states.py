@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.stores import SMALL, FakeClock
+from support.nodes.stores import SMALL, FakeClock
 
 from rocketray.broker.filtering.filter_stream import sql_states
 from rocketray.errors import CorruptRecordError

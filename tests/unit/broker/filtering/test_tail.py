@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.filtering.preview import PreviewRange, preview
 from rocketray.broker.filtering.seen_messages import SeenMessage

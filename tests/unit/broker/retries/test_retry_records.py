@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import SMALL, FakeClock
+from support.nodes.stores import SMALL, FakeClock
 
 from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
 from rocketray.broker.retries.retry_records import (

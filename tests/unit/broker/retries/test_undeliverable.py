@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.schedules import Waiting
+from support.nodes.schedules import Waiting
 
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import InvalidMessageError, TopicNotFoundError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.stores import SMALL
+from support.nodes.stores import SMALL
 
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.topics.catalog import TopicCatalog

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.fetching.range_reader import BlockFilter
 from rocketray.broker.topics.consumed_batch import ConsumedBatch

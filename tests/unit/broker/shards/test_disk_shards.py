@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.machine import skip
-from support.patience import patience, wait_until
-from support.stores import repair
+from support.harness.machine import skip
+from support.harness.patience import patience, wait_until
+from support.nodes.stores import repair
 
 from rocketray.broker.shards import shard_threads
 from rocketray.broker.shards.disk_shards import DiskShards

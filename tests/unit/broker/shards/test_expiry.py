@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import SEGMENT, LocalNode
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
+from support.nodes.local_node import SEGMENT, LocalNode
 
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.filtering.filter_stream import FilterStream

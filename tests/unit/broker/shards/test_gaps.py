@@ -8,8 +8,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.backups.backup import back_up
 from rocketray.broker.backups.restore import restore

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ladder import stored_in
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.ladder import stored_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards import repeated_batches
 from rocketray.broker.shards.disk_shards import DiskShards

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience
-from support.source_tree import ROOT
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT
+from support.nodes.local_node import LocalNode
 
 from rocketray.actors.cluster.system_services import step_each
 from rocketray.base.transaction import HALF_TOPIC, OP_TOPIC
@@ -238,7 +238,7 @@ def test_a_shard_that_was_closed_opens_when_what_kept_it_closed_is_over(data: Pa
 
 def test_a_killed_process_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    command = [sys.executable, str(SUPPORT / "host_process.py"), str(data)]
+    command = [sys.executable, str(SUPPORT / "programs/host_process.py"), str(data)]
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT.parent)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as helper:
         assert helper.stdout is not None

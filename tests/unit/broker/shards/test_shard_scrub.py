@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.patience import patience
-from support.stores import FakeClock, repair
+from support.harness.patience import patience
+from support.nodes.stores import FakeClock, repair
 
 from rocketray.broker.shards import shard_threads
 from rocketray.broker.shards.owned_shard import OwnedShard

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_writer import ShardWriter

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.topics.log_reader import LogReader
 from rocketray.message import StoredMessage

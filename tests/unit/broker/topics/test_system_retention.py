@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from support.transactions import begin
+from support.nodes.transactions import begin
 
 from rocketray.base.delay import TIMER_TOPIC
 from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC

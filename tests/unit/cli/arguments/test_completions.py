@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.machine import require
-from support.patience import patience
+from support.harness.machine import require
+from support.harness.patience import patience
 
 from rocketray.cli.arguments.completions import (
     complete_apps,

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from support.command_server import run_here
+from support.harness.command_server import run_here
 
 from rocketray.cli.doctor import doctor, health_facts
 from rocketray.cli.nodes import logs

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 import typer
-from support.stores import SMALL, FakeClock
+from support.nodes.stores import SMALL, FakeClock
 
 from rocketray.cli.arguments.line_format import LineFormat, parse_line_format
 from rocketray.cli.arguments.message_format import MessageFormat

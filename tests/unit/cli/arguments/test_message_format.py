@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.stores import SMALL, FakeClock
+from support.nodes.stores import SMALL, FakeClock
 
 from rocketray.cli.arguments.message_format import MessageFormat, parse_format
 from rocketray.message import Message, StoredMessage

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
+from support.harness.command_server import run_here
 
 from rocketray.cli.doctor import health_facts
 from rocketray.cli.doctor.health_checks import Finding

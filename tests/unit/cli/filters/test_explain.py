@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards.shard_lookups import QUERY_MAX
 from rocketray.cli.filters import explain, range_causes

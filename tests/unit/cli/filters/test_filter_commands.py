@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.commands import rocketray
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.harness.commands import rocketray
+from support.nodes.local_node import LocalNode
 
 from rocketray.cli.filters.filter_commands import evaluate
 

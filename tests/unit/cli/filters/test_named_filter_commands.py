@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.apps import put
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.serving_node import serving
+from support.harness.command_server import run_here
+from support.nodes.apps import put
+from support.nodes.local_node import LocalNode
+from support.nodes.serving_node import serving
 
 from rocketray.cli.arguments.completions import complete_filters
 from rocketray.filters.filter_name import FilterName

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import numbers, put
-from support.command_server import run_here
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.cli.groups import group_changes, group_commands
 from rocketray.filters.subscription import Subscription

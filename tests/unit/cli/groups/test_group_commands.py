@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from support.apps import put
-from support.command_server import run_here
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.nodes.apps import put
+from support.nodes.local_node import LocalNode
 
 from rocketray.filters.subscription import Subscription
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.apps import numbers, put
-from support.command_server import run_here
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic, sent_back

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from support.apps import numbers, put
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.command_server import run_here
+from support.harness.patience import patience
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.cli import main
 from rocketray.cli.messages import consume

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import typer
-from support.command_server import run_here
+from support.harness.command_server import run_here
 
 from rocketray.cli.arguments.lookup_options import parse_time_ms
 

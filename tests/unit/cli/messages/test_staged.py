@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.staging import decide, rows_of, settle, stage, step
+from support.harness.command_server import run_here
+from support.nodes.staging import decide, rows_of, settle, stage, step
 
 from rocketray.cli.messages import staged
 from rocketray.runtime.files.half_file import BatchName

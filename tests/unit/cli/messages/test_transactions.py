@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.patience import wait_until
-from support.transactions import begin
+from support.harness.command_server import run_here
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
+from support.nodes.transactions import begin
 
 from rocketray.cli.messages import transactions
 from rocketray.messaging.producers.producer import NodeProducer

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.backups.manifest import manifest_file
 from rocketray.runtime.files.home import identity_of

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
+from support.harness.command_server import run_here
 
 from rocketray.cli.nodes import console_command
 from rocketray.cli.nodes.console_command import doctor_records

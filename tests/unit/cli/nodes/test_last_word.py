@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.runtime.process_logs.log_line import LogLine
 

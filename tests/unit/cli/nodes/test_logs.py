@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.patience import wait_until
+from support.harness.command_server import run_here
+from support.harness.patience import wait_until
 
 from rocketray.cli.nodes import logs as command
 from rocketray.runtime.process_logs.log_index import LogEntry, note_log

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.serving_node import serving
+from support.harness.command_server import run_here
+from support.nodes.local_node import LocalNode
+from support.nodes.serving_node import serving
 
 from rocketray.runtime.files.paths import node_file
 from rocketray.runtime.machine import here

@@ -8,8 +8,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.patience import patience
+from support.harness.command_server import run_here
+from support.harness.patience import patience
 
 from rocketray.cli.nodes.node_metrics import LOOPBACK, NodeMetrics
 from rocketray.runtime.files.home import settle_identity

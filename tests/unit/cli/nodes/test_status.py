@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import make_app, put, running
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.command_server import run_here
+from support.harness.patience import until
+from support.nodes.apps import make_app, put, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.cli.nodes import status

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards import shard_process
 from rocketray.broker.shards.owned_shard import OwnedShard

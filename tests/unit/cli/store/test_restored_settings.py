@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.stores import FakeClock, message
+from support.harness.command_server import run_here
+from support.nodes.local_node import LocalNode
+from support.nodes.stores import FakeClock, message
 
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_process import SHARED_FILE_SIZES

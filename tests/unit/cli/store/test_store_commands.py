@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.commands import printed, rocketray
-from support.golden import DATA, golden_rows
+from support.harness.command_server import run_here
+from support.harness.commands import printed, rocketray
+from support.rocketmq.golden import DATA, golden_rows
 
 from rocketray.base.config import StoreConfig
 from rocketray.cli.arguments.store_directory import store_directories

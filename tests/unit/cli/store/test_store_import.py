@@ -9,9 +9,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
-from support.stores import GOLDEN_STORE, SMALL, FakeClock, message
+from support.harness.command_server import run_here
+from support.nodes.local_node import LocalNode
+from support.nodes.stores import GOLDEN_STORE, SMALL, FakeClock, message
 
 from rocketray.base import names
 from rocketray.cli.store import store_import

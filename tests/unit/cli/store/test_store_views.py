@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.golden import DATA, golden_rows
-from support.stores import FakeClock
+from support.harness.command_server import run_here
+from support.nodes.stores import FakeClock
+from support.rocketmq.golden import DATA, golden_rows
 
 from rocketray.base.config import StoreConfig
 from rocketray.filters.sql92 import compile_expression

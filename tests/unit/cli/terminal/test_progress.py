@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-from support.patience import wait_until
+from support.harness.patience import wait_until
 
 from rocketray.cli.terminal.progress import ProgressDisplay
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
 
 from rocketray.actors.client.connection import Connection
 from rocketray.cli.arguments import node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from support.expressions import trees
+from support.models.expressions import trees
 
 from rocketray.filters.sql92 import parse, to_sql
 from rocketray.filters.sql92.advice import AdviceCode, Sample, advise

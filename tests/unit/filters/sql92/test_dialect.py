@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.expressions import with_numeric
-from support.golden import golden_rows
-from support.random_sql import spans_of
+from support.models.expressions import with_numeric
+from support.models.random_sql import spans_of
+from support.rocketmq.golden import golden_rows
 
 from rocketray.errors import EvaluationErrorKind, FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import Dialect, compile_expression, parse, to_sql

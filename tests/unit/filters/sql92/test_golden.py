@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from support.golden import golden_rows, sql92_differences
-from support.random_sql import spans_of
+from support.models.random_sql import spans_of
+from support.rocketmq.golden import golden_rows, sql92_differences
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression, parse

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from support.source_tree import ROOT
+from support.harness.source_tree import ROOT
 
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.operators import TEXT_OPERATORS, Operator, TextOperator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from support.amounts import examples
-from support.expressions import messages, trees
+from support.harness.amounts import examples
+from support.models.expressions import messages, trees
 
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.sql92 import compile_expression, parse

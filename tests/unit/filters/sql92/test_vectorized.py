@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.random_sql import spans_of
+from support.models.random_sql import spans_of
 
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression

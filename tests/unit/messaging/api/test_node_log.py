@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from support.shards import Shards
+from support.nodes.shards import Shards
 
 from rocketray.broker.fetching import range_service
 from rocketray.broker.fetching.range_service import RangeService

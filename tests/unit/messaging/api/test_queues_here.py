@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.command_server import run_here
-from support.local_node import LocalNode
+from support.harness.command_server import run_here
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.disks.joined_cluster import JoinedCluster, write_joined
 from rocketray.broker.topics.catalog import TopicCatalog

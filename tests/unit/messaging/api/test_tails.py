@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from support.shards import Shards
+from support.nodes.shards import Shards
 
 from rocketray.broker.fetching.range_service import RangeService
 from rocketray.broker.topics.queue_tail import QueueTail

@@ -6,7 +6,7 @@ import threading
 from queue import SimpleQueue
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.broker.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError

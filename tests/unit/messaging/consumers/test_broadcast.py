@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError, StoreError, StrategyConflictError, StreamError
 from rocketray.filters.subscription import Subscription

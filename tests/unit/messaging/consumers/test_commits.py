@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StreamError
 from rocketray.filters.subscription import Subscription

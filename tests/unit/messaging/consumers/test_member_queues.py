@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.filtering.filter_api import FilterApi
 from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError

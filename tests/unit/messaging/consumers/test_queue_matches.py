@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.local_node import LocalNode
 
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

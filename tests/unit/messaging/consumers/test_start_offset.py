@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.consumers.start_offset import NextBegin, next_begin

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreError
 from rocketray.message import Message, StoredMessage

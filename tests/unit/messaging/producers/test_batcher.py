@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_rings import ShardRings

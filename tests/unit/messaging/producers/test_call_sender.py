@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import local_node
-from support.local_node import LocalNode
-from support.lossy_calls import LossyCalls
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
+from support.nodes import local_node
+from support.nodes.local_node import LocalNode
+from support.nodes.lossy_calls import LossyCalls
 
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.topics.catalog import TopicConfig

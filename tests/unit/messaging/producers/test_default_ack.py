@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.transactions import begin
+from support.nodes.transactions import begin
 
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict

@@ -9,13 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.local_node import LocalNode
-from support.patience import patience, wait_until
-from support.register_servers import free_port
-from support.serving_node import serving
-from support.source_tree import ROOT
+from support.harness.patience import patience, wait_until
+from support.harness.source_tree import ROOT
+from support.nodes.local_node import LocalNode
+from support.nodes.register_servers import free_port
+from support.nodes.serving_node import serving
 
-PROGRAM = ROOT / "tests/support/gunicorn_program.py"
+PROGRAM = ROOT / "tests/support/programs/gunicorn_program.py"
 
 
 def test_each_worker_sends_by_its_own_producer_and_the_masters_is_untouched(

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import SHARDING_KEY

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.local_node import LocalNode
 
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.messaging.producers.producer import NodeProducer

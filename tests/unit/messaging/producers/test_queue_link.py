@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.catalog import TopicConfig

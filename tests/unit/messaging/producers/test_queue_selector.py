@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.base.delay import REAL_QUEUE_ID, TIMER_TOPIC
 from rocketray.errors import ConfigError, TopicNotFoundError

@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience, wait_until_answered
+from support.harness.patience import patience, wait_until_answered
+from support.nodes.local_node import LocalNode
 
 from rocketray.base.delay import Delay
 from rocketray.errors import ShardUnavailableError, StoreFullError

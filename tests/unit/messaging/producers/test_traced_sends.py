@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode
-from support.spans import Spans, StatusCode
+from support.nodes.local_node import LocalNode
+from support.nodes.spans import Spans, StatusCode
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 from rocketray.message import Message

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
-from support.transactions import begin
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
+from support.nodes.transactions import begin
 
 from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
 from rocketray.broker.retries.undeliverable import TRANSACTION_LETTERS

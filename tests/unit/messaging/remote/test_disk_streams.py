@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import ShardUnavailableError

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.fetching.range_service import RangeService
 from rocketray.broker.fetching.read_plan import DiskPlace

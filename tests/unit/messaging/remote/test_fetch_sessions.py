@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import FilterError, InvalidNameError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.broker.fetching.flight_link import SentBatch
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.local_node import LocalNode
-from support.lossy_calls import LossyCalls
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
+from support.nodes.lossy_calls import LossyCalls
 
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import (

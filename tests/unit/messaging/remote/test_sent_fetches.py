@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.fetching.flight_link import FlightLink
 from rocketray.broker.fetching.range_service import RangeService

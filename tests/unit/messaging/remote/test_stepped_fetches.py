@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.lossy_calls import LossyCalls
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.lossy_calls import LossyCalls
 
 from rocketray.errors import (
     CorruptRecordError,

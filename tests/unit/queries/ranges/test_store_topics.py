@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.shards import Shards
-from support.stores import GOLDEN_STORE, open_golden
+from support.nodes.shards import Shards
+from support.nodes.stores import GOLDEN_STORE, open_golden
 
 from rocketray.broker.fetching.read_plan import Bounds, QueueKey, Range, ReadPlan
 from rocketray.broker.fetching.reading import read_part

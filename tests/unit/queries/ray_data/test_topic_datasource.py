@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from ray import cloudpickle
-from support.amounts import tenth
-from support.shards import REGIONS, TAGS, Shards
+from support.harness.amounts import tenth
+from support.nodes.shards import REGIONS, TAGS, Shards
 
 import rocketray as rr
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError, TopicNotFoundError

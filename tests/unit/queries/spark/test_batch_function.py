@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.errors import StreamError
 from rocketray.queries.spark import batch_function

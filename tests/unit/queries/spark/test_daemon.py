@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyspark.daemon
 import pytest
-from support.shards import Shards
+from support.nodes.shards import Shards
 
 from rocketray.queries.spark import task_worker
 from rocketray.queries.spark.daemon import until_closed

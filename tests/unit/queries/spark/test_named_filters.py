@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.apps import put
-from support.driven_stream import Stream
-from support.local_node import LocalNode
+from support.nodes.apps import put
+from support.nodes.local_node import LocalNode
+from support.spark.driven_stream import Stream
 
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.driven_stream import Offset, Stream
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
+from support.spark.driven_stream import Offset, Stream
 
 from rocketray.broker.backups.backup import back_up
 from rocketray.broker.backups.restore import restore

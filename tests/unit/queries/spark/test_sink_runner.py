@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 from rocketray.queries.spark import sink_runner

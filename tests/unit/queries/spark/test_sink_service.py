@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.base.cluster import Cluster
 from rocketray.errors import ConfigError, StreamError

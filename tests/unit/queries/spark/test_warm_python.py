@@ -19,8 +19,8 @@ from typing import Any
 
 import pyspark
 import pytest
-from support.patience import patience, wait_until
-from support.process_tree import children_of
+from support.harness.patience import patience, wait_until
+from support.harness.process_tree import children_of
 
 from rocketray.queries.spark import warm_python
 from rocketray.queries.spark.warm_client import READY, VARIABLE

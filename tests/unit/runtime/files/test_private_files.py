@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.machine import needs
+from support.harness.machine import needs
 
 from rocketray.runtime.files.private_files import (
     make_directory,

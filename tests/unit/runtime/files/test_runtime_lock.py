@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.machine import needs
+from support.harness.machine import needs
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import StoreError
 from rocketray.runtime.files import paths, runtime_lock

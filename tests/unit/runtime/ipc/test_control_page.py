@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.errors import ShardFencedError, StoreError, StoreVersionError
 from rocketray.kernels import futex

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ray.exceptions import AuthenticationError, RaySystemError
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.runtime.ray_process import ray_access
 from rocketray.runtime.ray_process.open_ray import OPEN_RAY_PROBLEM

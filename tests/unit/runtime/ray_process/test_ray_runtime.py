@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import ray
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.runtime.ray_process import ray_runtime

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from support.patience import wait_until
+from support.harness.patience import wait_until
 
 from rocketray.runtime.ray_process.server_probe import ServerProbe
 

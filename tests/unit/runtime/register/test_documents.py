@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.dict_register import DictRegister
+from support.nodes.dict_register import DictRegister
 
 from rocketray.base.file_form import UnknownVersionError
 from rocketray.errors import (

@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from support.register_servers import etcd_server, every_call, free_port
+from support.nodes.register_servers import etcd_server, every_call, free_port
 
 from rocketray.errors import ConfigError, RegisterUnavailableError
 from rocketray.runtime.register.register import open_register

@@ -8,7 +8,7 @@ from typing import Any
 
 import obstore
 import pytest
-from support.register_servers import BUCKET, every_call, free_port, s3_server, s3_variables
+from support.nodes.register_servers import BUCKET, every_call, free_port, s3_server, s3_variables
 
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError
 from rocketray.runtime.register.register import open_register

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.register_servers import BUCKET, etcd_server, s3_server, s3_variables
+from support.nodes.register_servers import BUCKET, etcd_server, s3_server, s3_variables
 
 from rocketray.errors import StoreError
 from rocketray.runtime.register.documents import RegisterDocuments

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.dict_register import DictRegister
+from support.nodes.dict_register import DictRegister
 
 from rocketray.errors import RegisterUnavailableError
 from rocketray.runtime.files.home import Home

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, open_golden
+from support.nodes.local_node import LocalNode
+from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, open_golden
 
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.errors import ConfigError, CorruptRecordError, StoreError

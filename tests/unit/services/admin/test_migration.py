@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import LocalNode
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import PredicateError, StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import Subscription

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
-from support.apps import numbers, put
-from support.local_node import RULES, LocalNode
+from support.nodes.apps import numbers, put
+from support.nodes.local_node import RULES, LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError

@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
-from support.patience import wait_until
+from support.harness.patience import wait_until
+from support.nodes.local_node import LocalNode
 
 from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC, DelayOptions
 from rocketray.base.recall import RecallHandle

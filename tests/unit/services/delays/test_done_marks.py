@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sim_disk import Bound, SimDisk
+from support.sim.sim_disk import Bound, SimDisk
 
 from rocketray.services.delays.done_marks import DoneMarks
 

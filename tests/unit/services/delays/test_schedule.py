@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.schedules import CrashError, Waiting
+from support.nodes.schedules import CrashError, Waiting
 
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level
 from rocketray.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.source_tree import ROOT
+from support.harness.source_tree import ROOT
 
 from rocketray.cli.filters.explain import explain
 from rocketray.filters.verdict_values import FilterReason

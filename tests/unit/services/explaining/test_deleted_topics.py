@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.transactions import begin
+from support.nodes.transactions import begin
 
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.transaction import GIVEN_UP_TOPIC, HALF_TOPIC

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.batches import stored
-from support.local_node import LocalNode
+from support.nodes.batches import stored
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards.shard_api import StoredFacts
 from rocketray.errors import FilterEvaluationError

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from support.source_tree import ROOT
+from support.harness.source_tree import ROOT
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.counters import NO_COUNTERS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from support.patience import patience, wait_until
+from support.harness.patience import patience, wait_until
 
 from rocketray.broker.fetching.service_identity import settle_service
 from rocketray.errors import ConfigError, ShardUnavailableError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.services.metrics import ray_mirror

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.amounts import examples
-from support.row_records import in_frame
+from support.harness.amounts import examples
+from support.nodes.row_records import in_frame
 
 from rocketray.base.delay import at_time
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.staging import bodies_of, rows_of
-from support.staging_server import SteppedStaging, served
-from support.watched_proxy import unused_proxy
+from support.nodes.staging import bodies_of, rows_of
+from support.nodes.staging_server import SteppedStaging, served
+from support.nodes.watched_proxy import unused_proxy
 
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import (

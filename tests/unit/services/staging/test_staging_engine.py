@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from support.staging import bodies_of, decide, rows_of, settle, stage, step
+from support.nodes.staging import bodies_of, decide, rows_of, settle, stage, step
 
 from rocketray.errors import (
     CorruptRecordError,

@@ -10,7 +10,7 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.amounts import examples
+from support.harness.amounts import examples
 
 from rocketray.broker.retries.deliveries import Place
 from rocketray.errors import ShardUnavailableError, StoreError

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.schedules import Waiting
-from support.transactions import begin
+from support.nodes.schedules import Waiting
+from support.nodes.transactions import begin
 
 from rocketray.broker.retries.retry_records import topic_of
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError

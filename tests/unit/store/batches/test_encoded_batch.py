@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from support.records import GOLDEN_V1
+from support.models.records import GOLDEN_V1
 
 from rocketray.errors import ConfigError, InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import index_key_hash, tags_code

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.message_texts import BORN_HOST, FIRST_ID, NOW_MS, PREFIX, texts, words
+from support.models.message_texts import BORN_HOST, FIRST_ID, NOW_MS, PREFIX, texts, words
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import BODY_MAX_BYTES, IMPORTED_OFFSET_ID, SHARDING_KEY, Message

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.message_texts import BORN_HOST, FIRST_ID, NOW_MS, PREFIX, texts, words
+from support.models.message_texts import BORN_HOST, FIRST_ID, NOW_MS, PREFIX, texts, words
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import (

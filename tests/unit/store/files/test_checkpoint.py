@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.stores import GOLDEN_STORE
+from support.nodes.stores import GOLDEN_STORE
 
 from rocketray.store.files.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.faults import largest_file
+from support.harness.faults import largest_file
 
 from rocketray.errors import CorruptRecordError, StoreError, StoreFullError
 from rocketray.store.files.file_system import SYSTEM_FILES

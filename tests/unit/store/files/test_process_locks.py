@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.forking import begin_in_fork
+from support.harness.forking import begin_in_fork
 
 from rocketray.runtime.files.node_lock import lock_node, node_holder
 from rocketray.store.files.file_system import FileLock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.stores import FakeClock, kill
+from support.nodes.stores import FakeClock, kill
 
 from rocketray.base.config import StoreConfig
 from rocketray.kernels.drain import StoreCursor

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from support.stores import SMALL, FakeClock, message
+from support.nodes.stores import SMALL, FakeClock, message
 
 from rocketray.errors import ConfigError, StoreLockedError, StoreVersionError
 from rocketray.store.files.store_settings import upgrade_store

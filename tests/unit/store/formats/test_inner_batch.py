@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
 
 from rocketray.errors import ConfigError
 from rocketray.store.formats import unique_id

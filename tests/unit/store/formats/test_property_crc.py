@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.stores import NO_CRC, FakeClock, check_whole, kill, message, read_all
+from support.nodes.stores import NO_CRC, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import CorruptRecordError

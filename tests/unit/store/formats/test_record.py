@@ -4,7 +4,7 @@ import struct
 import zlib
 
 import pytest
-from support.records import GOLDEN_V1
+from support.models.records import GOLDEN_V1
 
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.hashing import crc32

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, read_all, read_jsonl
+from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, read_all, read_jsonl
 
 from rocketray.errors import ConfigError, StoreError
 from rocketray.message import StoredMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.stores import SMALL, FakeClock, kill
+from support.nodes.stores import SMALL, FakeClock, kill
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code

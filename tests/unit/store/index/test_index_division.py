@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, open_golden, read_jsonl
+from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, open_golden, read_jsonl
 
 from rocketray.hashing import index_key_hash
 from rocketray.store.index.index_division import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.stores import FakeClock
+from support.nodes.stores import FakeClock
 
 from rocketray.hashing import index_key_hash
 from rocketray.store.index.index_file import IndexFile, index_file_bytes, index_file_name

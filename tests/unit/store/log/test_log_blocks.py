@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.records import RawRecord, back_to_back, i64
-from support.stores import SMALL, FakeClock, message, open_golden
+from support.models.records import RawRecord, back_to_back, i64
+from support.nodes.stores import SMALL, FakeClock, message, open_golden
 
 from rocketray.base.config import StoreConfig
 from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level, at_time

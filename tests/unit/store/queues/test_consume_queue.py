@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.records import i32, i64
+from support.models.records import i32, i64
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.store.queues.consume_queue import ConsumeQueue, QueueEntry

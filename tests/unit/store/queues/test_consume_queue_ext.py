@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import ConfigError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message, read_jsonl
+from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message, read_jsonl
 
 from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore

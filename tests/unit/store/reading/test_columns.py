@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.random_sql import spans_of
-from support.records import RawRecord
-from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message, read_jsonl
+from support.models.random_sql import spans_of
+from support.models.records import RawRecord
+from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message, read_jsonl
 
 from rocketray.base.config import StoreConfig
 from rocketray.base.message_time import TIME_MAX_MS, TIME_MIN_MS

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from support.stores import SMALL, FakeClock
+from support.nodes.stores import SMALL, FakeClock
 
 from rocketray.errors import CorruptRecordError, InvalidMessageError
 from rocketray.message import Message

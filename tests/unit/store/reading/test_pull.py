@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from support.stores import FakeClock, message
+from support.nodes.stores import FakeClock, message
 
 from rocketray.base.config import StoreConfig
 from rocketray.message import StoredMessage

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.records import i32
-from support.stores import (
+from support.models.records import i32
+from support.nodes.stores import (
     GOLDEN_CONFIG,
     GOLDEN_STORE,
     SMALL,

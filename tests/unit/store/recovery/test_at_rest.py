@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.sim_disk import SimDisk
-from support.stores import SMALL, FakeClock, check_whole, kill, message
+from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message
+from support.sim.sim_disk import SimDisk
 
 from rocketray.base.config import StoreConfig
 from rocketray.errors import StoreError, StoreFullError, StoreLockedError

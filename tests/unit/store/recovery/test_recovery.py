@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.mutations import damaged_json
-from support.stores import SMALL, FakeClock, kill, message
+from support.harness.mutations import damaged_json
+from support.nodes.stores import SMALL, FakeClock, kill, message
 
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore

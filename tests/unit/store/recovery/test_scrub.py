@@ -11,8 +11,8 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support.sim_disk import SimDisk
-from support.stores import SMALL, FakeClock, message, open_golden
+from support.nodes.stores import SMALL, FakeClock, message, open_golden
+from support.sim.sim_disk import SimDisk
 
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.store_settings import Salvage

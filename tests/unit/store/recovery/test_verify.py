@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command_server import run_here
-from support.stores import NO_CRC, FakeClock, message, open_golden
+from support.harness.command_server import run_here
+from support.nodes.stores import NO_CRC, FakeClock, message, open_golden
 
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.problem import Problem

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, make_app, numbers, put, running
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import collecting, committed, make_app, numbers, put, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.message import Message
@@ -20,7 +20,7 @@ SILENT = """
 import asyncio, logging, sys
 from pathlib import Path
 import rocketray as rr
-from support.local_node import LocalNode
+from support.nodes.local_node import LocalNode
 from rocketray.topology.app import app as module
 
 node = LocalNode(Path(sys.argv[1]))

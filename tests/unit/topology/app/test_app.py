@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from faust.types.enums import ProcessingGuarantee
-from support.apps import collecting, numbers, put, running
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import collecting, numbers, put, running
+from support.nodes.local_node import LocalNode
 from support.predicates import is_even
 
 from rocketray.errors import ConfigError, FilterError, InvalidNameError, SubscriptionConflictError

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import put, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import put, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.runtime.process_logs.log_line import MessagePlace, parse_lines
 from rocketray.topology.app.app import App

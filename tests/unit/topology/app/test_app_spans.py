@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.apps import running
-from support.local_node import LocalNode
-from support.patience import until
-from support.spans import NoOpTracerProvider, Spans, StatusCode, Tracing
+from support.harness.patience import until
+from support.nodes.apps import running
+from support.nodes.local_node import LocalNode
+from support.nodes.spans import NoOpTracerProvider, Spans, StatusCode, Tracing
 
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.errors import ConfigError

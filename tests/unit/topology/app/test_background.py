@@ -11,9 +11,9 @@ from typing import Any
 import faust
 import pytest
 from faust.contrib.asgi import faust_app_running
-from support.apps import collecting, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.topology.app.app import App
 

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import collecting, numbers, put, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, numbers, put, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.apps import collecting, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from faust.cli.base import AppCommand
-from support.faust_commands import run_faust
+from support.harness.faust_commands import run_faust
 
 from rocketray.topology.app.app import App
 

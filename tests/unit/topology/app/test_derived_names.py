@@ -11,9 +11,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import running
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import running
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App

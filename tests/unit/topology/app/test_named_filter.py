@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.apps import collecting
+from support.nodes.apps import collecting
 
 from rocketray.errors import ConfigError, InvalidNameError, SubscriptionConflictError
 from rocketray.filters.subscription import EVERYTHING, Subscription

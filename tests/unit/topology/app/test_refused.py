@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import faust
 import pytest
-from support.apps import collecting
+from support.nodes.apps import collecting
 
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App

@@ -7,9 +7,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import committed, running
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import committed, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.topology.app.app import App
 

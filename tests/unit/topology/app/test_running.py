@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from support.apps import make_app
-from support.local_node import LocalNode
+from support.nodes.apps import make_app
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import StreamError
 from rocketray.topology.app.running import run_until_signalled

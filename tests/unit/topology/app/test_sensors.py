@@ -13,9 +13,9 @@ from faust.sensors.datadog import DatadogMonitor
 from faust.sensors.prometheus import setup_prometheus_sensors
 from faust.sensors.statsd import StatsdMonitor
 from prometheus_client import CollectorRegistry
-from support.apps import collecting, make_app, numbers, put, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, make_app, numbers, put, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.message import Message
 from rocketray.topology.app.sensing import sense_sends

@@ -8,9 +8,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import collecting, committed, consume, numbers, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, committed, consume, numbers, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.messaging.consumers.member import GroupConsumer

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
-from support.apps import running
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import running
+from support.nodes.local_node import LocalNode
 
 from rocketray.topology.app.app import App
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import committed, make_app, running
-from support.ladder import Ladder
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import committed, make_app, running
+from support.nodes.ladder import Ladder
+from support.nodes.local_node import LocalNode
 
 from rocketray.message import Message
 from rocketray.runtime.files.paths import shard_directory

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from support.batches import list_batch, stored
+from support.nodes.batches import list_batch, stored
 
 from rocketray.message import Message
 from rocketray.topology.delivery.delivery import Delivery, message_key, split

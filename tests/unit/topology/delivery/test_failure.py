@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, make_app, put, running
-from support.ladder import Ladder, stored_in
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, committed, make_app, put, running
+from support.nodes.ladder import Ladder, stored_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
 from rocketray.errors import ConfigError

@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.apps import committed, numbers, put
-from support.feeds import WatchedTables, feeding, pass_over
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import committed, numbers, put
+from support.nodes.feeds import WatchedTables, feeding, pass_over
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import committed, numbers, put
-from support.feeds import feeding
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import committed, numbers, put
+from support.nodes.feeds import feeding
+from support.nodes.local_node import LocalNode
 
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.consumers import member as member_module

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
-from support.batches import list_batch
+from support.nodes.batches import list_batch
 
 from rocketray.runtime.process_logs.log_line import MessagePlace
 from rocketray.topology.delivery.delivery import Delivery, split

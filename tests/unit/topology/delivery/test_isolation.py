@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.apps import committed, make_app, numbers, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import committed, make_app, numbers, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.message import Message
 from rocketray.topology.app.app import App

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.patience import patience, until
+from support.harness.patience import patience, until
 
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from support.batches import list_batch
+from support.nodes.batches import list_batch
 
 from rocketray.topology.delivery.delivery import Delivery, split
 from rocketray.topology.delivery.offset_ledger import OffsetLedger

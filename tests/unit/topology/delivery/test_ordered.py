@@ -7,10 +7,10 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from support.apps import committed, make_app, numbers, put, running
-from support.ladder import Ladder, stored_in
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import committed, make_app, numbers, put, running
+from support.nodes.ladder import Ladder, stored_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.apps import committed, make_app, numbers, put
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import committed, make_app, numbers, put
+from support.nodes.local_node import LocalNode
 
 from rocketray.base.delay import TIMER_TOPIC, Delay
 from rocketray.broker.shards.shard_appends import ShardAppends

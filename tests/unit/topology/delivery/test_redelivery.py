@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from mode.supervisors import SupervisorStrategy
-from support.apps import committed, make_app, numbers, put, running
-from support.ladder import Ladder
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import committed, make_app, numbers, put, running
+from support.nodes.ladder import Ladder
+from support.nodes.local_node import LocalNode
 
 
 def test_a_message_whose_handler_raised_comes_again_in_its_place(

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import pytest
-from support.apps import committed, make_app, put, running
-from support.durable import CommitWatch, Input
-from support.feeds import feeding
-from support.ladder import Ladder, stored_in
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.durable import CommitWatch, Input
+from support.harness.patience import patience, until
+from support.nodes.apps import committed, make_app, put, running
+from support.nodes.feeds import feeding
+from support.nodes.ladder import Ladder, stored_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.names import RETRY_PREFIX

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from support.patience import until
+from support.harness.patience import until
 
 from rocketray.base.delay import REAL_QUEUE_ID, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic, sent_back

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, make_app, numbers, put, running
-from support.ladder import Ladder, stored_in
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, committed, make_app, numbers, put, running
+from support.nodes.ladder import Ladder, stored_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.broker.retries.retry_records import MAX_ATTEMPTS, retry_topic
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError

@@ -8,10 +8,10 @@ from typing import Any
 import faust
 import pyarrow as pa
 import pytest
-from support.apps import committed, consume, numbers, running
-from support.ladder import Ladder
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import committed, consume, numbers, running
+from support.nodes.ladder import Ladder
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import BatchError, ConfigError
 from rocketray.topology.app.app import App

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import pytest
-from support.apps import collecting, running
-from support.local_node import LocalNode
-from support.patience import patience, until
+from support.harness.patience import patience, until
+from support.nodes.apps import collecting, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription

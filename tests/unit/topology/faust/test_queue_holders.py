@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from support.part_holders import PartHolder
+from support.nodes.part_holders import PartHolder
 
 from rocketray.topology.faust.queue_holders import QueueHolders
 

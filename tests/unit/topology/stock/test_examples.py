@@ -15,10 +15,10 @@ import aiohttp
 import faust
 import pytest
 from faust.web import View
-from support.apps import collecting, running
-from support.local_node import LocalNode
-from support.patience import patience, until
-from support.stock_apps import stock_app
+from support.harness.patience import patience, until
+from support.nodes.apps import collecting, running
+from support.nodes.local_node import LocalNode
+from support.nodes.stock_apps import stock_app
 
 
 class PageView(faust.Record, serializer="json"):  # type: ignore[misc,call-arg]  # Faust's types

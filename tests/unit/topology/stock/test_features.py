@@ -9,11 +9,11 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import collecting, committed, numbers, put, running
-from support.durable import CommitWatch, summed_input
-from support.local_node import LocalNode
-from support.patience import patience, until
-from support.stock_apps import stock_app
+from support.harness.durable import CommitWatch, summed_input
+from support.harness.patience import patience, until
+from support.nodes.apps import collecting, committed, numbers, put, running
+from support.nodes.local_node import LocalNode
+from support.nodes.stock_apps import stock_app
 
 from rocketray.errors import InvalidMessageError
 

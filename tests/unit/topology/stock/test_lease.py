@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.apps import committed, numbers, put, running
-from support.local_node import LocalNode
-from support.patience import until
-from support.stock_apps import stock_app
+from support.harness.patience import until
+from support.nodes.apps import committed, numbers, put, running
+from support.nodes.local_node import LocalNode
+from support.nodes.stock_apps import stock_app
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.groups.lease import LEASE_MS

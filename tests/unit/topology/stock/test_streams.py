@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, numbers, put, running
-from support.local_node import LocalNode
-from support.patience import until
-from support.stock_apps import stock_app
+from support.harness.patience import until
+from support.nodes.apps import collecting, committed, numbers, put, running
+from support.nodes.local_node import LocalNode
+from support.nodes.stock_apps import stock_app
 from yarl import URL
 
 from rocketray.errors import ConfigError, ShardUnavailableError, TopicNotFoundError

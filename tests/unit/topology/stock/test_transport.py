@@ -7,7 +7,7 @@ from pathlib import Path
 
 import faust
 import pytest
-from support import stock_apps
+from support.nodes import stock_apps
 from yarl import URL
 
 from rocketray.base.cluster import Cluster

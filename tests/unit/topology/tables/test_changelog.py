@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.batches import stored
+from support.nodes.batches import stored
 
 from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY
 from rocketray.errors import InvalidMessageError, MessageTooLargeError

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.apps import committed, running
-from support.local_node import LocalNode
-from support.part_holders import PartHolder
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import committed, running
+from support.nodes.local_node import LocalNode
+from support.nodes.part_holders import PartHolder
 
 from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.broker.topics.queue_tail import QueueTail

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.apps import committed, running
-from support.changelogs import changes_in
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import committed, running
+from support.nodes.changelogs import changes_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.topology.app.app import App

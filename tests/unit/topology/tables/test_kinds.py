@@ -9,10 +9,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.apps import running
-from support.changelogs import changes_in
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import running
+from support.nodes.changelogs import changes_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.topology.app.app import App
 

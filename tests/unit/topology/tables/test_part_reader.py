@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.batches import stored
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.batches import stored
 
 from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY, ownership_record
 from rocketray.errors import OffsetOutOfRangeError

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.local_node import LocalNode
-from support.part_holders import PartHolder
-from support.patience import patience
+from support.harness.patience import patience
+from support.nodes.local_node import LocalNode
+from support.nodes.part_holders import PartHolder
 
 from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError

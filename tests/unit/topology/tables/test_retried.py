@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.patience import until
+from support.harness.patience import until
 
 from rocketray.broker.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
 from rocketray.broker.topics.ownership_record import epoch_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from faust.types.tuples import TP
-from support.apps import running
-from support.local_node import LocalNode
-from support.part_holders import PartHolder
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import running
+from support.nodes.local_node import LocalNode
+from support.nodes.part_holders import PartHolder
 
 from rocketray.topology.app.app import App
 

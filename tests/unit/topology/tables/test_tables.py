@@ -11,12 +11,12 @@ from uuid import UUID
 
 import faust
 import pytest
-from support.apps import collecting, committed, put, running
-from support.changelogs import changes_in
-from support.durable import CommitWatch, summed_input
-from support.ladder import stored_in
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.durable import CommitWatch, summed_input
+from support.harness.patience import until
+from support.nodes.apps import collecting, committed, put, running
+from support.nodes.changelogs import changes_in
+from support.nodes.ladder import stored_in
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import InvalidMessageError
 from rocketray.store.retention import RetentionPolicy

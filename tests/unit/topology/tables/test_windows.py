@@ -8,9 +8,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import running
+from support.nodes.local_node import LocalNode
 
 from rocketray.topology.app.app import App
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import faust
 import pytest
-from support.apps import collecting, running
-from support.local_node import LocalNode
-from support.patience import until
+from support.harness.patience import until
+from support.nodes.apps import collecting, running
+from support.nodes.local_node import LocalNode
 
 from rocketray.errors import (
     ConfigError,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from support.patience import patience
+from support.harness.patience import patience
 
 from rocketray.errors import ConfigError, StreamError
 from rocketray.queries.spark.exactly_once import delta_batches, to_delta

@@ -1,0 +1,1 @@
+"""The run itself: what it tests, how long it waits, what it shares, counts and judges."""

@@ -1,0 +1,1 @@
+"""RocketMQ and Kafka themselves, and what RocketMQ's own classes answered."""

@@ -1,0 +1,1 @@
+"""Spark in tests: sessions that start quickly, and queries that are driven or killed."""
