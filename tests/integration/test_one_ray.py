@@ -22,8 +22,10 @@ from support.nodes.another_ray import runs
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster import coordinator_silence, standby, superseded
 from rocketray.actors.cluster import node as node_module
+from rocketray.actors.cluster.coordinator_silence import CoordinatorSilence
 from rocketray.actors.cluster.node import Node
 from rocketray.actors.cluster.node_options import NodeOptions
+from rocketray.actors.cluster.one_node import coordinator_id
 from rocketray.actors.cluster.registered_documents import RegisterOfStart, take_over
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.client import Client
@@ -258,7 +260,8 @@ def test_a_cluster_continues_on_an_empty_directory_with_its_register(
 def waits_no_longer(node: Node) -> None:
     """The standby of a node takes a coordinator that does not answer now for lost."""
     assert node._standby is not None
-    node._standby.wait_no_longer()
+    waited_for = coordinator_id(DEFAULT_CLUSTER)
+    node._standby._silence = CoordinatorSilence(waited_for=waited_for)
 
 
 def pid_of(name: str) -> int:
@@ -297,13 +300,15 @@ def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
             waits_no_longer(other)
             wait_until(partial(told_of, connection, f"the standby on {joined} of "))
     pids = {name: pid_of(name) for name in actors_of("")}
+    stopped = coordinator_id(DEFAULT_CLUSTER)
     os.kill(pids[COORDINATOR_NAME], signal.SIGSTOP)
 
     def lost() -> str | None:
         """Why the first node ended; an answer that was on its way has the standby wait again."""
         assert other._standby is not None
-        if not other._standby._silence.has_waited:
-            other._standby.wait_no_longer()
+        silence = other._standby._silence
+        if silence.actor == stopped and not silence.has_waited:
+            waits_no_longer(other)
         return node.lost()
 
     said = wait_until(lost, "the first node does not end") or ""

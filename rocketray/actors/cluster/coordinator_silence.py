@@ -9,7 +9,8 @@ Rules
   3. The network may be broken between these two machines only, or in one direction. So a
      coordinator that Ray has is called through the register, too (register/roll_call.py), and is
      lost only if it has not answered there for ``CALL_S`` either.
-  4. One that Ray has not had before has ``START_S`` for its first answer.
+  4. One that Ray has not had before has ``START_S`` for its first answer, also if a node has waited
+     for the one before it: a first disk's node may have started it a moment ago.
   5. If it takes the place of a standby's, it is not lost before ``BACK_OFF_S``; nor, if it runs on
      the first disk, before ``BACK_OFF_S`` after its first answer. Else a machine that is too busy
      would get the coordinator back, and lose it again, for as long as it is busy.
@@ -38,19 +39,21 @@ TURN_MAX_S = 5.0
 class CoordinatorSilence:
     """What one standby knows of the coordinator; for one thread."""
 
-    def __init__(self, spread_s: float = 0.0, *, has_waited: bool = False) -> None:
-        """Begin to count; a standby that *has_waited* for an answer elsewhere only calls.
+    def __init__(self, spread_s: float = 0.0, *, waited_for: str | None = None) -> None:
+        """Begin to count.
 
-        *spread_s* is added to all times, so that one of several standbys is the first.
+        A standby that *waited_for* an answer elsewhere, of the coordinator with that id, or for
+        one at all (""), only calls that one. *spread_s* is added to all times, so that one of
+        several standbys is the first.
         """
-        self.actor = ""
+        self.actor = waited_for or ""
         """The id of the coordinator that Ray has, "" if it has none."""
         self.is_deaf = False
         """Whether the standby did not hear Ray in the last turn."""
         self.silent_s = 0.0
         """The seconds without an answer that count."""
-        self.has_waited = has_waited
-        """Whether no answer was heard since it waited elsewhere."""
+        self.has_waited = waited_for is not None
+        """Whether no answer was heard, and no other coordinator seen, since it waited elsewhere."""
         self._spread_s = spread_s
         self._allowed_s = TAKE_OVER_S
         self._called_s: float | None = None  # how long a call is in the register
@@ -61,7 +64,7 @@ class CoordinatorSilence:
         """Note the id of the coordinator that Ray has, "" if it has none."""
         if actor == self.actor:
             return
-        self.actor = actor
+        self.actor, self.has_waited = actor, self.has_waited and not actor
         self._begin(START_S if actor else TAKE_OVER_S)
         if actor and self._was_of_standby:
             self._backs_off_s = BACK_OFF_S

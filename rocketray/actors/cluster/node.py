@@ -69,6 +69,7 @@ from .local_service import LocalService, open_service
 from .node_options import NodeOptions, settle_rules
 from .one_node import (
     coordinator_elsewhere,
+    coordinator_id,
     end_actors,
     make_room,
     start_actor,
@@ -197,9 +198,11 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         if self.has_own_ray or (self._options.cluster is None and joined is None):
             owner = None
         else:
+            waited_for = coordinator_id(self._home.cluster)
             owner = coordinator_elsewhere(self._home, _AWAIT_S if waits else _LOOK_S)
             if owner is None and joined is not None and self._options.register is not None:
-                self._standby_of(joined).start_coordinator()  # the first disk may never come back
+                standby = self._standby_of(joined)
+                standby.start_coordinator(waited_for)  # the first disk may never come back
                 owner = coordinator_elsewhere(self._home, _AWAIT_S)
         if owner is not None and owner.is_joined and has_coordinated(self.data):
             owner = None  # a standby has the coordinator until this first disk is back

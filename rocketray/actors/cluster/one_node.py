@@ -39,6 +39,7 @@ from rocketray.runtime.ray_process.ray_runtime import (
 
 __all__ = [
     "coordinator_elsewhere",
+    "coordinator_id",
     "end_actors",
     "end_coordinator",
     "make_room",
@@ -110,6 +111,12 @@ def make_room(home: Home, *, takes_over: bool = False) -> None:
         elif owner is not None or time.monotonic() > end:
             raise _name_is_taken(home.cluster, owner)
         time.sleep(_LOOK_AGAIN_S)
+
+
+def coordinator_id(cluster: str) -> str:
+    """Return the id of the actor that is the cluster's coordinator, "" without one."""
+    actor = actor_or_none(cluster, COORDINATOR_NAME)
+    return "" if actor is None else actor_id_of(actor)
 
 
 def coordinator_elsewhere(home: Home, wait_s: float) -> Home | None:

@@ -73,20 +73,17 @@ class Standby:
         """Start the thread."""
         self._thread.start()
 
-    def start_coordinator(self) -> None:
+    def start_coordinator(self, waited_for: str) -> None:
         """Start the coordinator here, unless it answers: none has while this node waited for it.
 
-        Return when one runs, or when it is not known within ``START_S``. Raises as ``look`` logs.
+        *waited_for* is the id of the one that Ray had when the wait began, or "". Return when one
+        runs, or when it is not known within ``START_S``. Raises as ``look`` logs.
         """
-        self.wait_no_longer()
+        self._silence = CoordinatorSilence(_spread_s(), waited_for=waited_for)
         end_s = time.monotonic() + START_S
         while self._silence.has_waited and time.monotonic() < end_s:
             self._turn()
             time.sleep(_LOOK_INTERVAL_S)
-
-    def wait_no_longer(self) -> None:
-        """Take a coordinator for lost that does not answer a call in the register now."""
-        self._silence = CoordinatorSilence(_spread_s(), has_waited=True)
 
     def look(self) -> None:
         """Start the coordinator here if it is lost; one turn of the thread."""

@@ -74,7 +74,7 @@ def test_while_ray_itself_is_not_heard_nothing_is_lost_or_counted() -> None:
 
 def test_a_standby_that_waited_elsewhere_loses_nobody_while_it_hears_no_ray() -> None:
     for actor in ("", "first"):
-        silence = CoordinatorSilence(has_waited=True)
+        silence = CoordinatorSilence(waited_for=actor)
         silence.sees(actor)
         silence.misses(1, hears_ray=False)
         assert not silence.is_lost
@@ -173,12 +173,22 @@ def test_what_one_standby_takes_from_another_is_not_taken_back() -> None:
 
 
 def test_a_node_that_has_waited_only_calls() -> None:
-    assert seconds_until_lost(CoordinatorSilence(has_waited=True)) == 0, "Ray has none"
-    silence = CoordinatorSilence(has_waited=True)
+    assert seconds_until_lost(CoordinatorSilence(waited_for="")) == 0, "Ray has none"
+    silence = CoordinatorSilence(waited_for="first")
     silence.sees("first")
     assert seconds_until_lost(silence) == CALL_S
     silence.hears_in_register()
     assert seconds_until_lost(silence) > CALL_S
+
+
+@pytest.mark.parametrize("waited_for", ["", "first"])
+def test_a_node_that_has_waited_leaves_one_that_was_started_meanwhile_its_time(
+    waited_for: str,
+) -> None:
+    silence = CoordinatorSilence(waited_for=waited_for)
+    silence.sees("of a first disk that is back")
+    assert not silence.has_waited
+    assert seconds_until_lost(silence) == START_S
 
 
 def test_of_several_standbys_one_is_first() -> None:

@@ -10,7 +10,13 @@ import pytest
 from support.nodes.dict_register import DictRegister
 
 from rocketray.actors.cluster import standby
-from rocketray.actors.cluster.coordinator_silence import BACK_OFF_S, CALL_S, START_S, TAKE_OVER_S
+from rocketray.actors.cluster.coordinator_silence import (
+    BACK_OFF_S,
+    CALL_S,
+    START_S,
+    TAKE_OVER_S,
+    CoordinatorSilence,
+)
 from rocketray.actors.cluster.standby import Standby
 from rocketray.errors import ActorError, RegisterUnavailableError
 from rocketray.runtime.files.home import Home
@@ -237,21 +243,29 @@ def test_a_node_that_has_waited_for_an_answer_starts_one_unless_it_answers_in_th
 ) -> None:
     ours = Standby(HOME, "file:///register")
     there.is_silent, there.looks_at_register = True, is_there
-    ours.start_coordinator()
+    ours.start_coordinator("first")
     assert there.told == ([] if is_there else ["ended first", "started"])
 
 
 def test_a_node_that_has_waited_and_finds_none_starts_one_at_once(there: Ray) -> None:
     there.present = ""
-    Standby(HOME, "file:///register").start_coordinator()
+    Standby(HOME, "file:///register").start_coordinator("first")
     assert there.told == ["started"]
     assert there.now_s < CALL_S
+
+
+def test_a_node_that_has_waited_ends_none_that_was_started_meanwhile(there: Ray) -> None:
+    """All machines start after a power failure, and the first disk's node is a minute late."""
+    there.is_silent = True
+    Standby(HOME, "file:///register").start_coordinator("")
+    assert there.told == []
+    assert there.now_s < CALL_S, "it waits for its answer elsewhere"
 
 
 def test_a_node_that_hears_no_ray_starts_none(there: Ray) -> None:
     ours = Standby(HOME, "file:///register")
     there.is_silent = True
-    ours.wait_no_longer()
+    ours._silence = CoordinatorSilence(waited_for="first")
     ours._turn()
     there.cut_until_s = 3 * START_S
     there.run(ours, there.cut_until_s)
