@@ -260,7 +260,7 @@ def test_every_way_to_send_and_every_option_of_a_producer_is_described() -> None
     text = (ROOT / "docs/reference/producers.md").read_text()
     ways = {name for name in dir(Producer) if name.startswith("send")}
     options = {"ack", *ProducerOptions.__annotations__, *SendOptions.__annotations__}
-    assert ways == {"send", "send_async", "send_many"}
+    assert ways == {"send", "send_async", "send_many", "send_oneway", "send_many_oneway"}
     assert {name for name in ways if f"`{name}(" not in text} == set()
     assert {name for name in options if f"`{name}=" not in text} == set()
 

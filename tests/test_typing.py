@@ -47,10 +47,10 @@ LINES = {
     "rr.Strem": 'maybe "Stream"',
     "rr.Client().qurey('T', 'k')": 'has no attribute "qurey"',
     "rr.Producer(timout_s=1)": 'Unexpected keyword argument "timout_s"',
-    "rr.Producer().send('T', 'text')": 'No overload variant of "send"',
+    "rr.Producer().send('T', 'text')": 'has incompatible type "str"; expected "bytes"',
     "rr.Producer().send('T', b'', tag='x')": 'Unexpected keyword argument "tag"',
     "rr.Producer(group='g', check=lambda message: 'yes')": "has incompatible type",
-    "rr.Producer().send('T', b'', ack='all')": "No overload variant",
+    "rr.Producer().send('T', b'', ack='all')": "expected \"Literal['memory', 'disk']",
     "rr.Producer().send_many('T', bodies=['text'])": "incompatible",
     "app.agnet(orders)": 'maybe "agent"',
     "app.agent(orders, tgas='pay')": 'Argument "tgas" to "agent"',
@@ -113,7 +113,7 @@ async def send() -> None:
     stored = await orders.send(value=Order("o"))
     reveal_type((await stored).offset)
     reveal_type((await stored).recall_handle)
-    reveal_type(rr.Producer().send("T", b"", ack="none"))
+    reveal_type(rr.Producer().send_oneway("T", b""))
     reveal_type(rr.Producer().send_async("T", b"").result().queue_id)
     reveal_type((await rr.AsyncProducer().send("T", b"")).message_id)
 """

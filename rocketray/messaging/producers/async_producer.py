@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ParamSpec, Self, TypeVar, Unpack, overload
+from typing import ParamSpec, Self, TypeVar, Unpack
 
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError, StoreError, StoreFullError
@@ -27,7 +27,7 @@ from .batch import SendResult, SendResults
 from .links import CLOSED
 from .many import Table
 from .producer import NodeProducer
-from .producer_options import ManyOptions, NoAck, SendOptions
+from .producer_options import ManyOptions, SendOptions
 from .send_future import MessageFuture, SendFuture
 from .transactional_sends import Transaction
 
@@ -83,70 +83,32 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
         self._bind()
         await self._in_thread(self._open)
 
-    @overload
-    async def send(
-        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
-    ) -> None: ...
-
-    @overload
     async def send(
         self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
-    ) -> SendResult: ...
-
-    async def send(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        ack: AckMode | NoAck | None = None,
-        **options: Unpack[SendOptions],
-    ) -> SendResult | None:
+    ) -> SendResult:
         """Store one message and return where; see :meth:`Producer.send`."""
         timeout_s = options.get("timeout_s")
         given = options.copy()  # the call takes them out
         while True:
             future = await self._begin(topic, body, ack, options)
             try:
-                return None if ack == "none" else await future.wait(timeout_s)
+                return await future.wait(timeout_s)
             except StoreFullError:
                 queue_id = self._producer.singles.elsewhere(topic, given)
                 if queue_id is None:
                     raise
                 options = {**given, "queue_id": queue_id}
 
-    @overload
-    async def send_async(
-        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
-    ) -> None: ...
-
-    @overload
     async def send_async(
         self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
-    ) -> SendFuture[SendResult]: ...
-
-    async def send_async(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        ack: AckMode | NoAck | None = None,
-        **options: Unpack[SendOptions],
-    ) -> SendFuture[SendResult] | None:
+    ) -> SendFuture[SendResult]:
         """Send one message, and return its future as soon as there is room for it."""
-        future = await self._begin(topic, body, ack, options)
-        return None if ack == "none" else future
+        return await self._begin(topic, body, ack, options)
 
-    @overload
-    async def send_many(
-        self,
-        topic: str,
-        messages: Sequence[Message] | Table | None = None,
-        *,
-        ack: NoAck,
-        **options: Unpack[ManyOptions],
-    ) -> None: ...
+    async def send_oneway(self, topic: str, body: bytes, **options: Unpack[SendOptions]) -> None:
+        """Send one message without a result, as soon as there is room for it."""
+        await self._begin(topic, body, None, options, one_way=True)
 
-    @overload
     async def send_many(
         self,
         topic: str,
@@ -154,19 +116,20 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
         *,
         ack: AckMode | None = None,
         **options: Unpack[ManyOptions],
-    ) -> SendResults: ...
+    ) -> SendResults:
+        """Store messages of one topic in batches, in a thread; see :meth:`Producer.send_many`."""
+        return await self._in_thread(
+            partial(self._producer.send_many, topic, messages, ack=ack, **options)
+        )
 
-    async def send_many(
+    async def send_many_oneway(
         self,
         topic: str,
         messages: Sequence[Message] | Table | None = None,
-        *,
-        ack: AckMode | NoAck | None = None,
         **options: Unpack[ManyOptions],
-    ) -> SendResults | None:
-        """Store messages of one topic in batches, in a thread; see :meth:`Producer.send_many`."""
-        send: Callable[..., SendResults | None] = self._producer.send_many
-        return await self._in_thread(partial(send, topic, messages, ack=ack, **options))
+    ) -> None:
+        """Send messages without results, in a thread; see :meth:`Producer.send_many_oneway`."""
+        await self._in_thread(partial(self._producer.send_many_oneway, topic, messages, **options))
 
     def begin(self) -> Transaction:
         """Return a new transaction: use it as ``async with``; see :meth:`Producer.begin`."""
@@ -178,7 +141,7 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
 
     @property
     def one_way_lost(self) -> int:
-        """Number of messages sent with ``ack="none"`` that are known not to be stored."""
+        """Number of messages sent one-way that are known not to be stored."""
         return 0 if self._opened is None else self._opened.one_way_lost
 
     async def flush(self) -> None:
@@ -215,7 +178,13 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
         return self._opened
 
     async def _begin(
-        self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
+        self,
+        topic: str,
+        body: bytes,
+        ack: AckMode | None,
+        options: SendOptions,
+        *,
+        one_way: bool = False,
     ) -> MessageFuture:
         """Send one message once there is room for it."""
         singles = self._producer.singles
@@ -225,13 +194,12 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
             if queue_id is not None:
                 turn = self._turns[topic, queue_id]
                 if not turn.count:
-                    future = singles.try_begin(topic, body, ack, options)
+                    future = singles.try_begin(topic, body, ack, options, one_way=one_way)
                     if future is not None:
                         return future
         await turn.begin()
-        sending = asyncio.create_task(
-            self._in_thread(singles.begin, "send", topic, body, ack, options)
-        )
+        begin = partial(singles.begin, "send", topic, body, ack, options, one_way=one_way)
+        sending = asyncio.create_task(self._in_thread(begin))
         sending.add_done_callback(turn.end)
         return await asyncio.shield(sending)  # its thread continues, also if this task is cancelled
 

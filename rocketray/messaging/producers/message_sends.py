@@ -19,7 +19,7 @@ from rocketray.runtime.one_process import OfOneProcess
 from .batcher import Batcher, Handling, MessageFields
 from .delayed_messages import place_delayed
 from .links import QueueLinks
-from .producer_options import NoAck, SendOptions, check_send, delay_in
+from .producer_options import SendOptions, check_send, delay_in
 from .queue_link import QueueLink
 from .queue_selector import select_queue
 from .send_future import MessageFuture
@@ -46,24 +46,25 @@ class MessageSends(OfOneProcess, what="producer"):
             None: Handling(own),
             "memory": Handling(Durability.MEMORY),
             "disk": Handling(Durability.DISK),
-            "none": Handling(own, one_way=True),
         }
         self._at_once: Mapping[object, Handling] = {
             ack: replace(handling, at_once=True) for ack, handling in self._in_time.items()
         }
+        self._one_way: Mapping[object, Handling] = {None: Handling(own, one_way=True)}
 
     def begin(
         self,
         function: str,
         topic: str,
         body: bytes,
-        ack: AckMode | NoAck | None,
+        ack: AckMode | None,
         options: SendOptions,
         *,
         at_once: bool = False,
+        one_way: bool = False,
     ) -> MessageFuture:
-        """Send one message, *at_once* or when it is time."""
-        known = self._at_once if at_once else self._in_time
+        """Send one message, *at_once* or when it is time; nobody asks for the result *one_way*."""
+        known = self._at_once if at_once else self._one_way if one_way else self._in_time
         handling = known[None] if ack is None else _handling(known, ack)
         tags = properties = queue_id = sharding_key = None
         keys: Sequence[str] = ()
@@ -117,7 +118,7 @@ class MessageSends(OfOneProcess, what="producer"):
                     "sharding_key= and delay_level="
                 )
         if handling.one_way:
-            raise ConfigError('a transaction needs the result of its message; leave out ack="none"')
+            raise ConfigError("a transaction needs the result of its message; give it to send()")
         queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
         queue_id = self._links.choose_queue(message.topic, queue_id, sharding_key)
         level = options.get("delay_level") or 0
@@ -173,10 +174,16 @@ class MessageSends(OfOneProcess, what="producer"):
         return queue_id
 
     def try_begin(
-        self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
+        self,
+        topic: str,
+        body: bytes,
+        ack: AckMode | None,
+        options: SendOptions,
+        *,
+        one_way: bool = False,
     ) -> MessageFuture | None:
         """Send one message to its ``queue_id`` if that waits for nothing; None if it would."""
-        handling = _handling(self._in_time, ack)
+        handling = _handling(self._one_way if one_way else self._in_time, ack)
         if not options.keys() <= _PLAIN:
             return None
         link = self._links.existing(topic, options["queue_id"] or 0)

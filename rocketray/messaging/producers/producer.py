@@ -1,8 +1,8 @@
 """Producers: send messages to the shards in batches, and report their outcomes.
 
 There are three ways to send, with the same options (producer_options.py): ``send`` waits for the
-outcome, ``send_async`` returns a future, and ``send_many`` sends a list or a table. When a message
-is sent is in batcher.py.
+outcome, ``send_async`` returns a future, and ``send_many`` sends a list or a table;
+``send_oneway`` and ``send_many_oneway`` report no outcome. When a message is sent is in batcher.py.
 
 Invariants
   1. A result is returned after the shard acknowledged the batch with the requested ack mode.
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Self, Unpack, overload
+from typing import Self, Unpack
 
 from rocketray.base.delay import Delay
 from rocketray.broker.topics.ack_mode import AckMode, durability_of
@@ -38,9 +38,9 @@ from .batcher import Batcher
 from .links import Nearby, QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
 from .message_sends import MessageSends
+from .parts import Part
 from .producer_options import (
     ManyOptions,
-    NoAck,
     ProducerOptions,
     SendOptions,
     batch_settings,
@@ -92,34 +92,14 @@ class NodeProducer(OfOneProcess, what="producer"):
         self.singles = sends if tracing is None else TracedSends(sends, tracing)
         """Sends of single messages, for :class:`~.async_producer.NodeAsyncProducer`."""
 
-    @overload
-    def send(
-        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
-    ) -> None: ...
-
-    @overload
     def send(
         self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
-    ) -> SendResult: ...
-
-    def send(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        ack: AckMode | NoAck | None = None,
-        **options: Unpack[SendOptions],
-    ) -> SendResult | None:
+    ) -> SendResult:
         """Store one message and return where; blocks until the *ack* is reached.
 
-        With ``ack="none"`` it returns None at once, while there is room; messages that were not
-        stored are logged and counted in :attr:`one_way_lost`. A message that a full disk refuses
-        goes to another disk, unless its queue was chosen. The options are those of
-        :class:`SendOptions`.
+        A message that a full disk refuses goes to another disk, unless its queue was chosen. The
+        options are those of :class:`SendOptions`.
         """
-        if ack == "none":
-            self.singles.begin("send", topic, body, ack, options)
-            return None
         timeout_s = options.get("timeout_s")
         given = options.copy()  # the call takes them out
         while True:
@@ -132,42 +112,22 @@ class NodeProducer(OfOneProcess, what="producer"):
                     raise
                 options = {**given, "queue_id": queue_id}
 
-    @overload
-    def send_async(
-        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
-    ) -> None: ...
-
-    @overload
     def send_async(
         self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
-    ) -> SendFuture[SendResult]: ...
-
-    def send_async(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        ack: AckMode | NoAck | None = None,
-        **options: Unpack[SendOptions],
-    ) -> SendFuture[SendResult] | None:
+    ) -> SendFuture[SendResult]:
         """Send one message as :meth:`send`, and return at once, while there is room.
 
-        The future has the result; with ``ack="none"`` there is none.
+        The future has the result.
         """
-        future = self.singles.begin("send_async", topic, body, ack, options)
-        return None if ack == "none" else future
+        return self.singles.begin("send_async", topic, body, ack, options)
 
-    @overload
-    def send_many(
-        self,
-        topic: str,
-        messages: Sequence[Message] | Table | None = None,
-        *,
-        ack: NoAck,
-        **options: Unpack[ManyOptions],
-    ) -> None: ...
+    def send_oneway(self, topic: str, body: bytes, **options: Unpack[SendOptions]) -> None:
+        """Send one message without a result: return at once, while there is room.
 
-    @overload
+        What was not stored is logged and counted in :attr:`one_way_lost`.
+        """
+        self.singles.begin("send_oneway", topic, body, None, options, one_way=True)
+
     def send_many(
         self,
         topic: str,
@@ -175,16 +135,7 @@ class NodeProducer(OfOneProcess, what="producer"):
         *,
         ack: AckMode | None = None,
         **options: Unpack[ManyOptions],
-    ) -> SendResults: ...
-
-    def send_many(
-        self,
-        topic: str,
-        messages: Sequence[Message] | Table | None = None,
-        *,
-        ack: AckMode | NoAck | None = None,
-        **options: Unpack[ManyOptions],
-    ) -> SendResults | None:
+    ) -> SendResults:
         """Store messages of one topic in batches; the results are in the messages' order.
 
         The messages are a list, the rows of an Arrow table, or columns: ``bodies=`` with ``tags=``,
@@ -194,36 +145,51 @@ class NodeProducer(OfOneProcess, what="producer"):
 
         A queue selector chooses a queue for each message, before any is sent. Without a choice,
         messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
-        the others to the next queue in turn. With ``ack="none"`` see :meth:`send`.
+        the others to the next queue in turn.
         """
+        with self._traced_many(topic, messages, options) as traced:
+            parts = self._parts("send_many", topic, traced, options)
+            durability = self._durability_of(topic, ack)
+            return ListFuture(self._batcher, parts, durability).result(options.get("timeout_s"))
+
+    def send_many_oneway(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Table | None = None,
+        **options: Unpack[ManyOptions],
+    ) -> None:
+        """Send messages as :meth:`send_many`, without results: see :meth:`send_oneway`."""
+        with self._traced_many(topic, messages, options) as traced:
+            parts = self._parts("send_many_oneway", topic, traced, options)
+            durability, timeout_s = self._durability_of(topic, None), options.get("timeout_s")
+            for part in parts:
+                self._batcher.send_part(part, durability, one_way=True, timeout_s=timeout_s)
+
+    @contextmanager
+    def _traced_many(
+        self, topic: str, messages: Sequence[Message] | Table | None, options: ManyOptions
+    ) -> Iterator[Sequence[Message] | Table | None]:
+        """Yield the messages with the context of their span, which has the outcome of the block."""
         if self._tracing is None:
-            return self._send_many(topic, messages, ack, options)
-        sending, messages = traced_many(self._tracing, topic, messages, options)
+            yield messages
+            return
+        sending, carried = traced_many(self._tracing, topic, messages, options)
         try:
-            results = self._send_many(topic, messages, ack, options)
+            yield carried
         except BaseException as error:
             sending.failed(error)
             raise
         sending.stored()
-        return results
 
-    def _send_many(
+    def _parts(
         self,
+        function: str,
         topic: str,
         messages: Sequence[Message] | Table | None,
-        ack: AckMode | NoAck | None,
         options: ManyOptions,
-    ) -> SendResults | None:
+    ) -> list[Part]:
         now_ms = self._clock_ms()
-        parts = parts_of(self._links, "send_many", topic, messages, options, now_ms=now_ms)
-        timeout_s = options.get("timeout_s")
-        if ack == "none":
-            durability = self._durability_of(topic, None)
-            for part in parts:
-                self._batcher.send_part(part, durability, one_way=True, timeout_s=timeout_s)
-            return None
-        durability = self._durability_of(topic, ack)
-        return ListFuture(self._batcher, parts, durability).result(timeout_s)
+        return parts_of(self._links, function, topic, messages, options, now_ms=now_ms)
 
     def begin_many(
         self,
@@ -241,14 +207,13 @@ class NodeProducer(OfOneProcess, what="producer"):
         times. *delays* has a delay for each of a list of messages, where these are not the same.
         Each batch carries *owner_epoch*, that of the sender's grant of the queue; 0 for none.
         """
-        now_ms = self._clock_ms()
         if delays:
             assert not isinstance(messages, Table | None)
             check_messages(topic, messages)
             queues = [options.get("queue_id")] * len(messages)
-            parts = delayed_parts(self._links, messages, delays, queues, now_ms)
+            parts = delayed_parts(self._links, messages, delays, queues, self._clock_ms())
         else:
-            parts = parts_of(self._links, "begin_many", topic, messages, options, now_ms=now_ms)
+            parts = self._parts("begin_many", topic, messages, options)
         if owner_epoch:
             parts = [part._replace(owner_epoch=owner_epoch) for part in parts]
         durability = self._durability_of(topic, ack)
@@ -276,7 +241,7 @@ class NodeProducer(OfOneProcess, what="producer"):
 
     @property
     def one_way_lost(self) -> int:
-        """Number of messages sent with ``ack="none"`` that are known not to be stored."""
+        """Number of messages sent one-way that are known not to be stored."""
         return self._links.one_way_lost
 
     def forward(

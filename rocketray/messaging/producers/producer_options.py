@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rocketray.base.delay import Delay, DelayOptions
 from rocketray.base.meant import refuse_unknown
@@ -24,7 +24,6 @@ __all__ = [
     "SEND_TIMEOUT_S",
     "EverySend",
     "ManyOptions",
-    "NoAck",
     "ProducerOptions",
     "SendOptions",
     "batch_settings",
@@ -35,8 +34,6 @@ __all__ = [
 
 SEND_TIMEOUT_S = 10.0
 """RocketMQ's is 3 s; Ray needs some seconds to start a shard's process again."""
-NoAck = Literal["none"]
-"""No result: the send returns None at once, and failures are logged and counted."""
 
 
 class ProducerOptions(TypedDict, total=False):

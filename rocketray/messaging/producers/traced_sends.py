@@ -17,7 +17,7 @@ from rocketray.message import Message
 from .given_lists import Texts
 from .many import Table
 from .message_sends import MessageSends
-from .producer_options import ManyOptions, NoAck, SendOptions
+from .producer_options import ManyOptions, SendOptions
 from .send_future import MessageFuture, SendFuture
 
 if TYPE_CHECKING:
@@ -42,31 +42,40 @@ class TracedSends:
         function: str,
         topic: str,
         body: bytes,
-        ack: AckMode | NoAck | None,
+        ack: AckMode | None,
         options: SendOptions,
         *,
         at_once: bool = False,
+        one_way: bool = False,
     ) -> MessageFuture:
         """See :meth:`MessageSends.begin`."""
         sending = self._begin(topic, body, options)
         try:
-            future = self._sends.begin(function, topic, body, ack, options, at_once=at_once)
+            future = self._sends.begin(
+                function, topic, body, ack, options, at_once=at_once, one_way=one_way
+            )
         except BaseException as error:
             sending.failed(error)
             raise
-        if ack == "none":
+        if one_way:
             sending.stored()  # as far as it will be known
         else:
             end_with(future, sending)
         return future
 
     def try_begin(
-        self, topic: str, body: bytes, ack: AckMode | NoAck | None, options: SendOptions
+        self,
+        topic: str,
+        body: bytes,
+        ack: AckMode | None,
+        options: SendOptions,
+        *,
+        one_way: bool = False,
     ) -> MessageFuture | None:
         """See :meth:`MessageSends.try_begin`; without a future there is no span."""
         traced = options.copy()
         sending = self._begin(topic, body, traced)
-        future = self._sends.try_begin(topic, body, ack, traced)
+        future = self._sends.try_begin(topic, body, ack, traced, one_way=one_way)
         if future is not None:
             end_with(future, sending)
         return future

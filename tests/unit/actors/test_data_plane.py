@@ -96,13 +96,13 @@ def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: Lo
     node.topics.ensure("Trade", 1)
     with node.producer() as producer:
         for number in range(5000):
-            producer.send("Trade", b"%d" % number, ack="none")
+            producer.send_oneway("Trade", b"%d" % number)
         producer.flush()
         assert producer.one_way_lost == 0
         assert node.shard_statistics("Trade")[0].messages == 5000
         node.shard("Trade", 0).writer.appends.writable = False
         for number in range(7):
-            producer.send("Trade", b"%d" % number, ack="none")
+            producer.send_oneway("Trade", b"%d" % number)
         producer.flush()
         assert producer.one_way_lost == 7
 
@@ -356,7 +356,7 @@ def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None
         with pytest.raises(MessageTooLargeError, match="property string"):
             producer.send("Trade", b"", properties={"a": "x" * 40_000})
         with pytest.raises(ConfigError, match="'memory' or 'disk'"):
-            producer.send("Trade", b"", ack="paper")  # type: ignore[call-overload]
+            producer.send("Trade", b"", ack="paper")  # type: ignore[arg-type]
     with pytest.raises(FilterSyntaxError):
         node.consumer("g", "Trade", Subscription.sql("a >"))
     assert node.shard("Trade", 0).writer.statistics().max_queue_offset == 0

@@ -22,7 +22,7 @@ CLOSED = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, END_TOPIC, GIVEN_UP
 SENDS: dict[str, Callable[[NodeProducer, str], object]] = {
     "send": lambda producer, topic: producer.send(topic, b"x"),
     "send_async": lambda producer, topic: producer.send_async(topic, b"x"),
-    "without a result": lambda producer, topic: producer.send(topic, b"x", ack="none"),
+    "without a result": lambda producer, topic: producer.send_oneway(topic, b"x"),
     "with its own id": lambda producer, topic: producer.send_async(topic, b"x", unique_key="u"),
     "a list": lambda producer, topic: producer.send_many(topic, [Message(topic, b"x")]),
     "a table": lambda producer, topic: producer.send_many(topic, pa.table({"body": [b"x"]})),

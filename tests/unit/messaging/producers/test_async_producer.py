@@ -63,7 +63,7 @@ def test_every_way_to_send_stores_in_the_order_of_the_calls(
                 for key in ("a", "b"):
                     body = b"%d" % number
                     if number % 3 == 0:
-                        await producer.send("T", body, sharding_key=key, ack="none")
+                        await producer.send_oneway("T", body, sharding_key=key)
                     elif number % 3 == 1:
                         await producer.send_async("T", body, sharding_key=key)
                     else:
@@ -171,7 +171,7 @@ def test_a_producer_that_is_not_open_says_how_to_open_it(node: LocalNode) -> Non
 def test_a_producer_that_is_closed_stays_so_and_every_call_says_it(node: LocalNode) -> None:
     async def send() -> None:
         async with make(node) as producer:
-            await producer.send("T", b"x", ack="none")
+            await producer.send_oneway("T", b"x")
             await asyncio.gather(producer.close(), producer.close())
             await producer.close()
             for call in (
@@ -181,7 +181,7 @@ def test_a_producer_that_is_closed_stays_so_and_every_call_says_it(node: LocalNo
                 partial(producer.send, "new", b"x"),
                 partial(producer.send_async, "T", b"x", delay=5),
                 partial(producer.send_many, "T", bodies=[b"x"]),
-                partial(producer.send_many, "T", bodies=[b"x"], ack="none"),
+                partial(producer.send_many_oneway, "T", bodies=[b"x"]),
                 partial(producer.recall, "x"),
             ):
                 with pytest.raises(StoreError, match="the producer is closed"):
@@ -235,11 +235,11 @@ def test_a_wrong_option_is_refused_and_stores_nothing(node: LocalNode) -> None:
         async with make(node) as producer:
             for _ in range(2):  # the first one to a topic, and a later one
                 with pytest.raises(ConfigError, match="did you mean tags="):
-                    await producer.send("T", b"x", tag="a")  # type: ignore[call-overload]
+                    await producer.send("T", b"x", tag="a")  # type: ignore[call-arg]
                 with pytest.raises(ConfigError, match="queues 0 to 1, not 2"):
                     await producer.send("T", b"x", queue_id=2)
                 with pytest.raises(ConfigError, match="'memory' or 'disk'"):
-                    await producer.send("T", b"x", ack="all")  # type: ignore[call-overload]
+                    await producer.send("T", b"x", ack="all")  # type: ignore[arg-type]
                 wrong_times: list[Any] = [0, -1, "1"]
                 for wrong in wrong_times:
                     with pytest.raises(ConfigError, match="give seconds, more than 0"):

@@ -157,7 +157,7 @@ def test_many_messages_wait_for_room_as_long_as_their_send_says(
     with NodeProducer(node, timeout_s=3600.0) as producer:
         with pytest.raises(ShardUnavailableError):
             producer.send_many("Dead", bodies=bodies, timeout_s=0.1)
-        producer.send_many("Dead", bodies=bodies[:2], timeout_s=0.1, ack="none")
+        producer.send_many_oneway("Dead", bodies=bodies[:2], timeout_s=0.1)
         with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
             producer.begin_many("Dead", [Message("Dead", LARGE)] * 2, timeout_s=0.1).result(0.1)
         assert producer.one_way_lost == 2
@@ -265,7 +265,7 @@ def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_top
 def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: LocalNode) -> None:
     with node.producer() as producer:
         producer.send("Trade", b"old")
-        producer.send("Trade", b"old", ack="none")
+        producer.send_oneway("Trade", b"old")
         node.topics.delete("Trade")
         producer.refresh_topics()
         with pytest.raises(TopicNotFoundError):

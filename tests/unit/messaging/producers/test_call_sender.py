@@ -214,7 +214,7 @@ def test_a_shard_that_is_gone_gets_nothing_that_waits(node: FarNode) -> None:
         node.gate.clear()
         pending = [producer.send_async("T", LARGE, ack="memory") for _ in range(5)]
         for _ in range(3):
-            producer.send_async("T", LARGE, ack="none")
+            producer.send_oneway("T", LARGE)
         wait_until(lambda: node.begun == 1)
         producer.lose(StoreError("it is gone"))
         for sent in pending:

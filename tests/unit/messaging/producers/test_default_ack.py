@@ -54,7 +54,7 @@ def awaited(producer: NodeProducer, **options: Any) -> None:
 
 
 def one_way(producer: NodeProducer) -> None:
-    producer.send("T", b"1", ack="none")
+    producer.send_oneway("T", b"1")
     producer.flush()
 
 

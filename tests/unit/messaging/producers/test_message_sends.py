@@ -34,7 +34,7 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
             producer.send("T", b"x", properties=own, sharding_key="k")
             producer.send("T", b"x", unique_key="0" * 32, sharding_key="k")
             producer.send("T", b"x", queue_id=3, sharding_key="k")
-            producer.send("T", b"x", sharding_key="k", ack="none")
+            producer.send_oneway("T", b"x", sharding_key="k")
             producer.send_async("T", b"x", tags="t", sharding_key="k").result()
             expected = {producer.choose_queue("T", sharding_key="k"), 3}
             asyncio.run(send_awaited(node))
@@ -58,6 +58,6 @@ def test_a_sharding_key_that_cannot_be_stored(tmp_path: Path) -> None:
             producer.send("T", b"x", sharding_key="a\1b")
         for wrong in ({"delay": 1}, {"keys": ["k"]}, {}):
             with pytest.raises((ConfigError, InvalidMessageError), match=r"5|is a int"):
-                producer.send("T", b"x", sharding_key=5, **wrong)  # type: ignore[call-overload]
+                producer.send("T", b"x", sharding_key=5, **wrong)  # type: ignore[arg-type]
         with pytest.raises(InvalidMessageError, match="mapping"):
-            producer.send("T", b"x", sharding_key="k", properties=["a"])  # type: ignore[call-overload]
+            producer.send("T", b"x", sharding_key="k", properties=["a"])  # type: ignore[arg-type]

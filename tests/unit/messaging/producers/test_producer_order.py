@@ -36,7 +36,7 @@ def bodies_by_key(node: LocalNode) -> dict[str, dict[int, list[int]]]:
 def send_in_every_way(producer: NodeProducer, key: str) -> None:
     for number in range(0, 60, 6):
         producer.send_async("T", f"{key} {number}".encode(), sharding_key=key)
-        producer.send("T", f"{key} {number + 1}".encode(), sharding_key=key, ack="none")
+        producer.send_oneway("T", f"{key} {number + 1}".encode(), sharding_key=key)
         producer.send("T", f"{key} {number + 2}".encode(), sharding_key=key)
         producer.send_async("T", f"{key} {number + 3}".encode(), sharding_key=key)
         listed = [

@@ -46,9 +46,7 @@ def test_each_way_to_send_asks_the_selector_and_keeps_the_order(node: LocalNode)
             elif number % 3 == 1:
                 producer.send_async("T", body, properties=customer, queue_selector=by_customer)
             else:
-                producer.send(
-                    "T", body, ack="none", properties=customer, queue_selector=by_customer
-                )
+                producer.send_oneway("T", body, properties=customer, queue_selector=by_customer)
         messages = [
             Message("T", b"%d" % number, properties={"customer": str(number)})
             for number in range(9, 4000)
