@@ -24,6 +24,8 @@ __all__ = ["CLUSTER_VARIABLE", "DEFAULT_CLUSTER", "Cluster", "check_cluster", "c
 CLUSTER_VARIABLE = "ROCKETRAY_CLUSTER"
 DEFAULT_CLUSTER = "default"
 """The name of a cluster that was not given one."""
+# The name becomes a part of the namespace of the cluster's actors in Ray, so it has no character
+# that could end it.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 
 
@@ -69,6 +71,7 @@ def chosen_node(
             raise ConfigError(
                 f"{CLUSTER_VARIABLE} is empty; set it to a cluster's name, or unset it"
             )
+        # The environment takes precedence over the file, whichever of the two each of them names.
         if cluster is None and DATA_VARIABLE not in variables:
             settings = read_settings(environ)
             if settings.cluster is not None:

@@ -11,11 +11,12 @@ __all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "SCRUB_RATE", "StoreConfig"]
 
 CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
 SCRUB_RATE = 1024 * 1024
-"""How many bytes a second of its stored messages a shard process reads again, by default."""
-_COMMIT_LOG_SEGMENT_MIN = 4096
+"""How many bytes a second of its stored messages a shard process reads again: 90 GB a day."""
+_COMMIT_LOG_SEGMENT_MIN = 4096  # a page; tests of many files use it
 _COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's size; larger ones overflow int32 views
 _FILE_BYTES_MAX = 1 << 31  # RocketMQ's positions in files are int32
 _LEAST = {
+    # 1 where the formats set no limit: files that small only make tests short.
     "consume_queue_segment_entries": 1,
     "index_hash_slots": 1,
     "consume_queue_ext_segment_bytes": 1024,  # a few units with bitmaps of the usual 14 bytes
@@ -38,16 +39,20 @@ class StoreConfig:
       record. In batches it is decided when they are encoded; producers and nodes always add it.
     """
 
+    # RocketMQ's file has 1 GiB for all queues of a broker; here each queue has a log of its own,
+    # and retention removes whole files.
     commit_log_segment_bytes: int = 64 * 1024 * 1024
     consume_queue_segment_entries: int = (
         300_000  # 6 MB, as RocketMQ; a log of 64 MiB holds about as many
     )
+    # A tenth of RocketMQ's slots and a twentieth of its entries, 22 MB a file, as an index file
+    # belongs to one queue. In a full file a chain has two entries on average, RocketMQ's has four.
     index_hash_slots: int = 500_000
     index_entries: int = 1_000_000
     consume_queue_ext: bool = False
-    consume_queue_ext_segment_bytes: int = 48 * 1024 * 1024
-    store_host: tuple[str, int] = ("127.0.0.1", 10911)
-    flush_interval_ms: int = 500
+    consume_queue_ext_segment_bytes: int = 48 * 1024 * 1024  # RocketMQ's size
+    store_host: tuple[str, int] = ("127.0.0.1", 10911)  # the port of a RocketMQ broker
+    flush_interval_ms: int = 500  # RocketMQ's flushIntervalCommitLog
     append_properties_crc: bool = True
 
     def __post_init__(self) -> None:
@@ -77,7 +82,7 @@ class StoreConfig:
                 "because entry 0 is never used"
             )
         queue_bytes = self.consume_queue_segment_entries * CONSUME_QUEUE_ENTRY_BYTES
-        index_bytes = 40 + self.index_entries * 20
+        index_bytes = 40 + self.index_entries * 20  # header, entries; the slots are added below
         for what, file_bytes in (
             ("consume_queue_segment_entries", queue_bytes),
             ("consume_queue_ext_segment_bytes", self.consume_queue_ext_segment_bytes),
@@ -91,6 +96,7 @@ class StoreConfig:
     def _check_types(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            # isinstance would accept True as a number, and store.json would keep it.
             if field.name != "store_host" and type(value) is not type(field.default):
                 kind = type(field.default).__name__
                 raise ConfigError(f"{field.name} is {value!r:.80}; its type must be {kind}")

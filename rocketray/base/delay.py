@@ -71,12 +71,17 @@ DELAY_LEVELS_MS = (
     8 * _MINUTE, 9 * _MINUTE, 10 * _MINUTE, 20 * _MINUTE, 30 * _MINUTE,
     1 * _HOUR, 2 * _HOUR,
 )  # fmt: skip
-"""The delay of each level, level 1 first."""
+"""The delay of each level, level 1 first: RocketMQ's ``messageDelayLevel``.
+
+Each disk has a block of as many queues of the schedule topic. A level more or less would move the
+queues of waiting messages to other blocks, and so to other disks.
+"""
 WAITING_QUEUES = {SCHEDULE_TOPIC: len(DELAY_LEVELS_MS), TIMER_TOPIC: 1}
 """The topics in which messages wait, and the number of queues of each."""
+# A month is a common request; RocketMQ's timer wheel ends at 3 days.
 DELAY_MAX_MS = 40 * 24 * _HOUR
-TIMER_PRECISION_MS = 1000
-_QUEUE_ID = re.compile(r"[0-9]{1,4}")
+TIMER_PRECISION_MS = 1000  # RocketMQ's timerPrecisionMs
+_QUEUE_ID = re.compile(r"[0-9]{1,4}")  # QUEUE_COUNT_MAX has 4 digits
 
 
 _TOO_LONG = (
@@ -210,6 +215,7 @@ def at_time(
         raise ConfigError(_TOO_LONG)
     waiting = {
         TIMER_DELIVER_MS: str(deliver_at_ms),
+        # RocketMQ's tick is before the time of delivery, also where that is a whole second.
         TIMER_OUT_MS: str((deliver_at_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS),
         **place,
     }
@@ -239,6 +245,7 @@ def restored(stored: StoredMessage) -> Placed[ForwardedMessage]:
     queue_id = stored.properties.get(REAL_QUEUE_ID, "")
     try:
         if _QUEUE_ID.fullmatch(queue_id):
+            # The other marks of the delay stay, as in RocketMQ.
             kept = {k: v for k, v in stored.properties.items() if k != TIMER_ROLLED_FROM}
             return Placed(ForwardedMessage.of(stored, topic=topic, properties=kept), int(queue_id))
         reason = f"{REAL_QUEUE_ID} is {queue_id!r:.40}"
@@ -262,6 +269,7 @@ def _milliseconds(delay: object) -> int:
         raise ConfigError(f"delay is {delay!r:.60}; give seconds, or a timedelta")
     if isinstance(seconds, float) and math.isnan(seconds):
         raise ConfigError("delay is not a number; give seconds, or a timedelta")
+    # Before the rounding, which has no result for infinity.
     if seconds * 1000 > DELAY_MAX_MS:
         raise ConfigError(_TOO_LONG)
     if seconds <= 0:

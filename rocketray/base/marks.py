@@ -201,7 +201,7 @@ _TABLE = (
     Mark(TRACE_PARENT, Writer.TRACING, Where.ANYWHERE, travels=True, may_be_given=True),
     Mark(TRACE_STATE, Writer.TRACING, Where.ANYWHERE, travels=True, may_be_given=True),
     # Of the record.
-    Mark(CRC_PROPERTY, Writer.STORE, Where.ANYWHERE, may_be_given=True),  # and is not stored
+    Mark(CRC_PROPERTY, Writer.STORE, Where.ANYWHERE, may_be_given=True),  # given, it is not stored
     Mark(IMPORTED_OFFSET_ID, Writer.IMPORT, Where.ANYWHERE, may_be_given=True),
     # Of its way to its topic, where RocketMQ leaves them, too.
     Mark(REAL_TOPIC, Writer.DELAYS, _WAY),
@@ -282,6 +282,8 @@ def taken_on(properties: Mapping[str, str]) -> dict[str, str]:
 def keyed(properties: Mapping[str, str], sharding_key: str) -> dict[str, str]:
     """Return *properties* with *sharding_key*, and without another and its form."""
     found = {**properties, SHARDING_KEY: sharding_key}
+    # A form stays with the key that it belongs to: of the same text it is the form of the new key,
+    # too.
     if FAUST_KEY in found and properties.get(SHARDING_KEY, sharding_key) != sharding_key:
         del found[FAUST_KEY]
     return found
@@ -297,6 +299,7 @@ def refused_names(topic: str) -> frozenset[str]:
 
 def is_refused(name: str, topic: str) -> bool:
     """Return whether *name* is one of :func:`refused_names`."""
+    # The set first: most names of properties are in neither, and this runs for each property sent.
     return name in _REFUSED and name in refused_names(topic)
 
 

@@ -13,10 +13,11 @@ __all__ = ["meant", "refuse_unknown"]
 def meant(wanted: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the names of *known* most like *wanted*, ignoring case, the most similar first.
 
-    *cutoff* is the least similarity, from 0 to 1 (:func:`difflib.get_close_matches`).
+    *cutoff* is the least similarity, from 0 to 1; 0.6 is difflib's (``get_close_matches``).
     """
     folded: dict[str, str] = {}
     for name in known:
+        # Of names that differ only in case the first is suggested.
         folded.setdefault(name.casefold(), name)
     found = get_close_matches(wanted.strip().casefold(), folded, most, cutoff)
     return [folded[name] for name in found]

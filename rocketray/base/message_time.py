@@ -33,6 +33,8 @@ def checked_ms(what: str, given: float, unit: Literal["seconds", "milliseconds"]
     meant = [
         name
         for power, name in enumerate(smaller, 1)
+        # Each smaller unit is a thousandth: the first that leads into a calendar's years is the
+        # likely one.
         if TIME_MIN_MS <= time_ms // 1000**power <= TIME_MAX_MS
     ]
     looks = f" and looks like {meant[0]}" if meant else ""

@@ -42,6 +42,8 @@ RETRY_PREFIX = "%RETRY%"
 """The prefix of a group's retry topic, before the group's name."""
 DEAD_LETTER_PREFIX = "%DLQ%"
 """The prefix of a group's dead-letter topic, before the group's name."""
+# RocketMQ's limits, of HookUtils.checkBeforePutMessage and TopicValidator. 127 is what the one byte
+# of a record's topic length holds, as Java reads it with a sign.
 TOPIC_MAX_BYTES = 127
 STORED_TOPIC_MAX_BYTES = 255
 GROUP_MAX_CHARS = 120
@@ -75,11 +77,13 @@ _SYSTEM_TOPICS = frozenset(
 _INTERNAL_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
 _INTERNAL_TOPICS = frozenset({SCHEDULE_TOPIC, GIVEN_UP_TOPIC})
 _CLOSED_TOPICS = _INTERNAL_TOPICS | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
+# \Z, because $ would let a newline at the end pass.
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
 def check_topic(name: str) -> str:
     """Return *name*, or raise :class:`InvalidNameError` with the reason."""
+    # A dead-letter topic needs no exception: %DLQ% and 120 characters are 125.
     is_retry = isinstance(name, str) and name.startswith(RETRY_PREFIX)
     limit = STORED_TOPIC_MAX_BYTES if is_retry else TOPIC_MAX_BYTES
     return _check("topic", name, limit)

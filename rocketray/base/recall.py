@@ -49,6 +49,8 @@ class RecallHandle(NamedTuple):
             found = None
         if found is not None and found[1] in WAITING_QUEUES:
             handle = cls(found[1], int(found[2]), int(found[3]), found[4])
+            # Base64 decodes several texts to the same bytes, and digits may have zeros before them:
+            # only the text that the send returned is accepted.
             if str(handle) == text:
                 return handle
         raise InvalidMessageError(

@@ -29,7 +29,7 @@ __all__ = ["CONFIG_VARIABLE", "SettingsFile", "read_settings"]
 
 CONFIG_VARIABLE = "ROCKETRAY_CONFIG"
 _NAME = "rocketray.toml"
-_MAX_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024  # far more than all options of all commands take
 _TOP = ("data", "cluster", "ray-address")
 
 
@@ -69,6 +69,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> SettingsFile:
     return _read(path, found.st_mtime_ns, found.st_size)
 
 
+# The time and size are arguments so that a changed file is read again: a process asks at each
+# choice of a node.
 @lru_cache(maxsize=4)
 def _read(path: Path, _mtime_ns: int, size: int) -> SettingsFile:
     """Read a file once for each of its versions."""
@@ -81,6 +83,8 @@ def _read(path: Path, _mtime_ns: int, size: int) -> SettingsFile:
     texts: dict[str, str] = {}
     commands = {}
     for written, value in values.items():
+        # Options have hyphens on the command line and underscores in Python; both spellings are
+        # known.
         name = written.replace("_", "-")
         if isinstance(value, dict):
             commands[name] = value

@@ -63,10 +63,10 @@ END_TOPIC = "rmq_sys_END_TRANSACTION"
 
 _HALF_OFFSET = "HALF_QUEUE_OFFSET"
 _DECIDED_BY = "DECIDED_BY"
-_DONE_TAG = "d"
+_DONE_TAG = "d"  # RocketMQ's tag of an op message
 _COMMITTED = 0x8  # SYSFLAG: the message of a committed transaction
-_TRANSACTION_BITS = 0xC
-_OFFSET_DIGITS_MAX = 19
+_TRANSACTION_BITS = 0xC  # SYSFLAG: none, prepared, commit or rollback
+_OFFSET_DIGITS_MAX = 19  # 2**63 - 1 has 19 digits
 
 Outcome = Literal["commit", "rollback"]
 Ending = Literal["commit", "rollback", "abandon"]
@@ -134,8 +134,8 @@ def target(half: StoredMessage) -> tuple[str, int]:
 
 
 def immunity_ms(half: StoredMessage) -> int:
-    """Return how long the producer wants no check; 0 if it gave no time."""
-    return 1000 * (_number(half, IMMUNITY_S, 9) or 0)
+    """Return how long the producer wants no check, in milliseconds; 0 if it gave no time."""
+    return 1000 * (_number(half, IMMUNITY_S, 9) or 0)  # 9 digits of seconds: 31 years
 
 
 def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
@@ -153,7 +153,7 @@ def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
         sys_flag=committed_flag(half),
         prepared_transaction_offset=half.physical_offset,
     )
-    level = _number(half, DELAY_LEVEL, 2)
+    level = _number(half, DELAY_LEVEL, 2)  # 18 levels, so 2 digits
     if level:
         return at_level(message, level, queue_id)
     return Placed(message, queue_id)

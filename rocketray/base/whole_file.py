@@ -19,6 +19,8 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
     Without *sync* the file survives this process, but not a power failure.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The content is on disk before it gets the name, and the name after it: a power failure leaves
+    # the old file or the new one.
     write_beside(path, content, sync=sync).replace(path)
     if sync:
         sync_directory(path.parent)
@@ -26,6 +28,7 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
 
 def write_beside(path: Path, content: bytes, *, sync: bool = True) -> Path:
     """Write *content* to a temporary file beside *path*; durable on return if *sync* is true."""
+    # The process id keeps two processes that replace one file from writing into one temporary file.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(content)
