@@ -69,7 +69,7 @@ EMPTY_SHARDING_KEY = "="
 """What an app's message has as its sharding key if its key is empty, beside a mark."""
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
-BODY_MAX_BYTES = 4 * 1024 * 1024
+BODY_MAX_BYTES = 4 * 1024 * 1024  # RocketMQ's maxMessageSize
 PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
 _KEY_BLANK = "\u00a0"  # what a key has for each blank: RocketMQ's form separates keys by blanks
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
@@ -78,7 +78,7 @@ _BODY_TYPES = (bytes, bytearray, memoryview)
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # 0xED always begins a character
 _REPLACEMENT = "\ufffd".encode()
 _NO_KEYS: Sequence[str] = ()
-_CHECKED_MAX = 4096
+_CHECKED_MAX = 4096  # then the sets are emptied: names that are always new take no more
 _checked: set[tuple[str, str | None]] = set()  # topics with tags that were found valid
 _checked_names: set[str] = set()  # names of properties that were found valid
 

@@ -104,6 +104,8 @@ class Processing:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        # A cancelled task and a closed generator end the span, too, but nothing in the handler
+        # failed.
         self.end(error if isinstance(error, Exception) else None)
 
 
