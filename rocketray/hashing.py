@@ -33,6 +33,7 @@ def signed_32(value: int) -> int:
     return ((value + _SIGN_32) & _MASK_32) - _SIGN_32
 
 
+# A topic has few tags; where each message has another one, the cache ends at some MB.
 @lru_cache(maxsize=65536)
 def tags_code(tags: str | None) -> int:
     """Return the tags code of a ConsumeQueue entry: 0 without a tag, else the string's hash."""

@@ -63,7 +63,7 @@ __all__ = [
     "restored",
 ]
 
-TIMER_QUEUE_ID = 0
+TIMER_QUEUE_ID = 0  # RocketMQ's timer topic has one queue
 _SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
 DELAY_LEVELS_MS = (
     1 * _SECOND, 5 * _SECOND, 10 * _SECOND, 30 * _SECOND,

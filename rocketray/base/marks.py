@@ -169,6 +169,8 @@ class Where(Flag):
 
 
 _LETTERS = Where.LETTER | Where.NAMED_LETTER
+# A delivered message keeps the marks of its way, as in RocketMQ, where REAL_TOPIC proves that it
+# came this way.
 _WAY = Where.WAITING | Where.HALF | Where.ARRIVED
 
 
@@ -246,7 +248,7 @@ def written_by(*writers: Writer) -> frozenset[str]:
 DELAY_PROPERTIES = written_by(Writer.DELAYS)
 """The properties of a delay, which a new delay replaces."""
 _REFUSED = frozenset(each.name for each in _TABLE if not each.may_be_given)
-_OF_FIELDS = _REFUSED & written_by(Writer.PRODUCER)
+_OF_FIELDS = _REFUSED & written_by(Writer.PRODUCER)  # tag, keys, unique key
 LEFT_BEHIND = frozenset(each.name for each in _TABLE if not each.travels)
 """The names that a message does not have if a program makes it of another one."""
 

@@ -45,9 +45,9 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 # RocketMQ's limits, of HookUtils.checkBeforePutMessage and TopicValidator. 127 is what the one byte
 # of a record's topic length holds, as Java reads it with a sign.
 TOPIC_MAX_BYTES = 127
-STORED_TOPIC_MAX_BYTES = 255
+STORED_TOPIC_MAX_BYTES = 255  # what RocketMQ allows for retry topics
 GROUP_MAX_CHARS = 120
-QUEUE_COUNT_MAX = 1024
+QUEUE_COUNT_MAX = 1024  # ours: a queue is files, a lock, and a ring for each of its producers
 SHARED: Literal["shared"] = "shared"
 QueuesPerProcess = int | Literal["shared"] | None
 """How many queues share a process; ``shared``: all, with other topics; None: not said."""

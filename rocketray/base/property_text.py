@@ -65,7 +65,7 @@ def _form_of_subclass(value: object) -> Callable[[Any], str | None] | None:
 
 
 def _float_text(value: float) -> str:
-    # False for NaN and infinity, in less time than a call of math.isfinite.
+    # NaN and infinity minus themselves are NaN, which equals nothing.
     if value - value == 0.0:
         return str(value)
     return "NaN" if math.isnan(value) else _infinity(value)

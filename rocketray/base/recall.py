@@ -19,8 +19,10 @@ from .delay import WAITING_QUEUES
 
 __all__ = ["RecallHandle"]
 
+# Digits are limited, so that no text becomes a huge number: QUEUE_COUNT_MAX has 4, and 18 are below
+# 2**63.
 _FORM = re.compile(r"v1 ([A-Za-z0-9_]+) ([0-9]{1,4}) ([0-9]{1,18}) (.+)", re.DOTALL)
-_TEXT_MAX = 2 * PROPERTIES_MAX_BYTES
+_TEXT_MAX = 2 * PROPERTIES_MAX_BYTES  # base64 of a place and a unique key is shorter
 
 
 class RecallHandle(NamedTuple):

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _W3C = TraceContextTextMapPropagator()
-_NO_CONTEXT = Context()
+_NO_CONTEXT = Context()  # so that no span of this process becomes the parent
 
 
 class TracedMessage(NamedTuple):
