@@ -23,9 +23,10 @@ __all__ = ["Checkpoint", "ensure_checkpoint", "read_checkpoint", "write_checkpoi
 _FIELDS = struct.Struct(">qqqqq")
 _OURS = struct.Struct(">qq")
 _OURS_CRC = struct.Struct(">I")
+# In the middle of the page, far behind RocketMQ's 40 bytes: a broker may get further fields.
 _OURS_AT = 2048
 _FILE_BYTES = 4096
-_MARGIN_MS = 3000  # as RocketMQ's, for store times that are slightly out of order
+_MARGIN_MS = 3000  # RocketMQ's margin, for store times slightly out of order
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def write_checkpoint(
     *times, unflushed_max, boot = astuple(checkpoint)
     ours = _OURS.pack(unflushed_max, boot)
     content = _FIELDS.pack(*times, 0, 0)
+    # Without our numbers the file is RocketMQ's own, zeros included.
     if unflushed_max:
         content = content.ljust(_OURS_AT, b"\0") + ours + _OURS_CRC.pack(zlib.crc32(ours))
     file_system.write(path, content.ljust(_FILE_BYTES, b"\0"))

@@ -23,12 +23,12 @@ __all__ = ["check_disk", "has_failed_disk", "note_failed_disk", "remove_failed_d
 
 _NAME = "failed_disk.json"
 _FORM = FileForm(_NAME)
-_MAX_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024  # far above the length of a reason
 _LOG = logging.getLogger(__name__)
 
 
 def note_failed_disk(file_system: FileSystem, directory: Path, reason: str, time_ms: int) -> None:
-    """Write the file; a failure is only logged."""
+    """Write the file; a failure is only logged: the disk that failed is the one to write to."""
     content = orjson.dumps(_FORM.of({"reason": reason, "time_ms": time_ms}))
     try:
         replace_file(file_system, directory / _NAME, content)
@@ -44,6 +44,7 @@ def check_disk(file_system: FileSystem, directory: Path) -> None:
         value = _FORM.content(orjson.loads(file_system.read(directory / _NAME, _MAX_BYTES)))
         reason = str(value["reason"])
     except (StoreError, OSError, LookupError, TypeError, ValueError) as error:
+        # Damaged, the file still says by its name that a sync failed.
         reason = f"{_NAME} is not readable, {error}"
     raise StoreError(
         f"{directory}: {reason}; its disk may fail again: check it "

@@ -31,9 +31,9 @@ __all__ = ["address_of", "map_file", "sync_map"]
 
 # As in Linux on all processors that NumPy has wheels for; Python names only some of them.
 _MAP_FIXED = 0x10
-_MAP_NORESERVE = 0x4000
+_MAP_NORESERVE = 0x4000  # no swap is promised
 _MS_SYNC = 4
-_FAILED = ctypes.c_void_p(-1).value
+_FAILED = ctypes.c_void_p(-1).value  # MAP_FAILED
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _mmap, _msync = _LIBC.mmap, _LIBC.msync
 _mmap.restype = ctypes.c_void_p
@@ -60,6 +60,8 @@ def map_file(path: Path, descriptor: int, size: int, *, read_only: bool) -> mmap
         found = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=protection)
         flags = mmap.MAP_SHARED | _MAP_FIXED
         if _mmap(address_of(found), size, protection, flags, descriptor, 0) == _FAILED:
+            # The failed call may have unmapped the reservation first: Linux then gives its
+            # addresses to the next map, and Python would unmap that one.
             _lost.append(found)
             _raise_last(path)
     return found

@@ -46,11 +46,11 @@ __all__ = [
     "sync_names",
 ]
 
-_ZEROS = bytes(1 << 20)
-_TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
+_ZEROS = bytes(1 << 20)  # written a MiB at a time where the system cannot allocate
+_TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)  # of this process, of the system
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_PARENTS = 3
-_PARTS_MAX = 10_000
+_PARENTS = 3  # the topic's, that of all shards, and the one that has the name of the latter
+_PARTS_MAX = 10_000  # parts of data in a file; beyond, its size counts as the end
 _BLOCK_BYTES = 512  # in st_blocks, whatever the file system's own are
 _NO_FILE = "{} is a directory, and should be a file of the store; restore it from a copy"
 
@@ -209,6 +209,8 @@ class OpenFile:
                     start = os.lseek(descriptor, end, os.SEEK_DATA)
                     end = os.lseek(descriptor, start, os.SEEK_HOLE)
                 except OSError as error:
+                    # ENXIO: there is no data from *end* on. Any other error: the file system does
+                    # not know.
                     return end if error.errno == errno.ENXIO else self.size
         return self.size
 
@@ -224,6 +226,8 @@ class OpenFile:
         byte of each is stored again.
         """
         pages = content[start - start % mmap.PAGESIZE : end : mmap.PAGESIZE]
+        # The same values: readers that map the file see no change, and the system takes the pages
+        # for changed.
         np.bitwise_or(pages, 0, out=pages)
 
     def sync(self) -> None:
@@ -259,12 +263,14 @@ class OpenFile:
 class FileLock:
     """A lock that is held until :meth:`release`, or until the process ends; a fork has none.
 
-    Two locks: ``flock`` also excludes other holders in this process, the other is Java's.
+    Two locks, of which one is ours and one is Java's.
     """
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         try:
+            # flock excludes other holders in this process, too, and lockf those that RocketMQ's
+            # FileChannel.lock excludes, which locks the first byte.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
             held_here(self._descriptor)
@@ -319,6 +325,7 @@ def _allocate(descriptor: int, start: int, size: int) -> None:
 @cache
 def _boot_number() -> int:
     try:
+        # 63 bits, because the checkpoint keeps it as an i64; 0 stands for unknown.
         return (uuid.UUID(_BOOT_ID.read_text().strip()).int & (1 << 63) - 1) or 1
     except (OSError, ValueError):
         return 0

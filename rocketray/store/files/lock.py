@@ -52,6 +52,7 @@ def is_open(directory: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
+        # Shared, so that two that ask at once do not take each other for the writer.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

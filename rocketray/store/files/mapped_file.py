@@ -40,8 +40,9 @@ __all__ = [
 ]
 
 _HALF_MADE_SUFFIX = ".tmp"
+# No space, no quota, and a file above the process's limit (ulimit -f): none is a fault of the disk.
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_SMALL_BYTES = 4 * 1024 * 1024
+_SMALL_BYTES = 4 * 1024 * 1024  # of blocks; up to here a file is not read ahead
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; elsewhere the first write touches the pages
 _LOG = logging.getLogger(__name__)
 

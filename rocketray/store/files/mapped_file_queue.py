@@ -30,10 +30,13 @@ __all__ = ["MappedFileQueue", "Repair", "rewrite_files", "segment_name"]
 _LOG = logging.getLogger(__name__)
 _BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")
-_SEARCH_BYTES = 1 << 20
+_SEARCH_BYTES = 1 << 20  # looked at in one step for bytes that are not zero
+# A file gets blocks for three times what it has, at least 64 KiB and at most 16 MiB: it grows to 64
+# KiB, 256 KiB, 1, 4 and 16 MiB, and then by 16 MiB. So an empty queue takes little, and each step,
+# a pass through the slow path of an append, is rare.
 _AHEAD_FACTOR, _AHEAD_MIN_BYTES, _AHEAD_MAX_BYTES = 3, 1 << 16, 1 << 24
 _MISSING_MAX = 256  # files created in gaps; a file beyond such a gap is a stray file
-_OFFSET_MAX = 1 << 62
+_OFFSET_MAX = 1 << 62  # so that an offset and a size have a sum below 2**63
 
 
 def segment_name(start: int) -> str:
@@ -83,10 +86,14 @@ class MappedFileQueue:
         self._files: dict[int, MappedFile] = {}
         self._forgotten: list[int] = []
         self._to_close: list[MappedFile] = []
+        # Of the lists of files, which the writer and the threads beside it change; it is held while
+        # a file is created or mapped, and no other lock is taken under it.
         self._lock = threading.Lock()
         self.repaired: list[int] = []
         """The first offsets of the files that were extended with zeros, or created."""
         self._starts = self._find()
+        # Before any repair: a stray file, which a copy left there, is to be refused and not
+        # extended.
         self._check_multiples()
         if repair is not Repair.NOTHING:
             self._repair_short()
@@ -158,6 +165,8 @@ class MappedFileQueue:
                 if start not in self._starts:
                     assert not self._starts or start >= self.end
                     behind = self.end if self._starts else start
+                    # Only behind a gap of queue offsets (queue_gaps.py). Their sizes are synced
+                    # here, as no flush reaches files without content.
                     for skipped in range(behind, start, self.segment_bytes):
                         self._create(skipped, 0)
                         self._file_system.sync(self.directory / segment_name(skipped))
@@ -208,6 +217,7 @@ class MappedFileQueue:
         is zero from there; the files behind it are removed. At -1 nothing is left.
         """
         count = 0
+        # Newest first: a crash in between leaves a shorter sequence, and no gap in it.
         for start in reversed(self.starts):
             if start + self.segment_bytes > end:
                 count += self._cut_file(self._open(start), max(end - start, 0), keep=keep)
@@ -276,6 +286,7 @@ class MappedFileQueue:
         for start in self._starts:
             path = self.directory / segment_name(start)
             size = self._file_system.size(path)
+            # What is kept aside is read into memory, so it has a limit.
             if self.segment_bytes < size <= 2 * self.segment_bytes:
                 _LOG.warning(
                     "%s: %d bytes where %d are expected; it is cut", path, size, self.segment_bytes
@@ -394,6 +405,7 @@ class MappedFileQueue:
         rest = tail[: dirty[-1] + _SEARCH_BYTES].tobytes().rstrip(b"\0")
         file.reserve(position + len(rest), 0)  # a copied file may be sparse
         if keep:
+            # Durable before the bytes are zeroed: a crash leaves them in one place or in both.
             self._keep(file.path, file.start + position, rest)
         tail[: len(rest)] = 0
         file.flush()

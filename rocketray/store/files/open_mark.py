@@ -28,7 +28,7 @@ __all__ = ["OpenMark", "was_clean", "writer_of"]
 
 _NAME = "abort"
 _MAX_BYTES = 4096  # a page: after a kill it has the old content or the new one
-_PID_BYTES_MAX = 20
+_PID_BYTES_MAX = 20  # a process id and its newline, with room
 _BOOT, _AT_REST = "boot", "atRest"
 
 
@@ -67,6 +67,7 @@ class OpenMark:
         if self.has_durable_names:
             self.note(None)
         else:
+            # Without our line: the names count as durable only when note() writes it.
             self._write(b"")
             self._file_system.sync(self._path.parent)
 

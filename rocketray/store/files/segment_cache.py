@@ -17,7 +17,7 @@ from .mapped_file_queue import segment_name
 
 __all__ = ["SegmentCache"]
 
-_KEPT_SEGMENTS = 16
+_KEPT_SEGMENTS = 16  # of a log, 1 GiB of addresses; the pages are the system's
 
 
 class SegmentCache:

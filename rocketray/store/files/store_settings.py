@@ -43,7 +43,7 @@ __all__ = [
 
 _NAME = "store.json"
 _FORM = FileForm(_NAME, 2)
-_MAX_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024  # far above its few settings
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms", "append_properties_crc"}  # those of an opening
 
 
@@ -84,6 +84,7 @@ def settle_config(
         return _agreed(directory, kept, given)
     if read_only or (salvage is not Salvage.NOTHING and given is not None):
         return _of_foreign(file_system, directory, given)
+    # New settings beside an old log would read it with wrong sizes.
     if file_system.names(directory / "commitlog"):
         raise ConfigError(
             f"{directory} has a commit log and no {_NAME}: RocketMQ wrote it, or the file was "

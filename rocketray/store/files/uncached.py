@@ -27,7 +27,8 @@ __all__ = ["DISK_BLOCK_BYTES", "read_uncached"]
 
 DISK_BLOCK_BYTES = max(4096, mmap.PAGESIZE)
 """The start of a read is a multiple of this: of a page, and of the logical block of any disk."""
-_DIRECT = getattr(os, "O_DIRECT", 0)
+_DIRECT = getattr(os, "O_DIRECT", 0)  # a flag of Linux; elsewhere reads are through the cache
+# What file systems say that have no O_DIRECT, at the opening or at the read.
 _NO_DIRECT_ERRORS = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
@@ -38,6 +39,7 @@ def read_uncached(path: Path, start: int, size: int) -> npt.NDArray[np.uint8]:
         OSError: the disk cannot read them, or there is no such file.
     """
     assert start % DISK_BLOCK_BYTES == 0
+    # O_DIRECT reads whole blocks; the rest is cut off below.
     blocks = max(-(-size // DISK_BLOCK_BYTES), 1)
     buffer = mmap.mmap(-1, blocks * DISK_BLOCK_BYTES)  # O_DIRECT needs aligned memory
     try:
