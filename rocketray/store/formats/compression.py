@@ -37,18 +37,19 @@ __all__ = [
 
 CompressionKind = Literal["zlib", "lz4", "zstd"]
 COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
-INFLATED_BODY_MAX_BYTES = 64 * 1024 * 1024
+INFLATED_BODY_MAX_BYTES = 64 * 1024 * 1024  # RocketMQ has no limit; 4 MiB can inflate to 4 GiB
 
+# Bits 8 to 10 of SYSFLAG.
 _KINDS: dict[int, CompressionKind] = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 _WRITTEN_AS = {"lz4": 1, "zstd": 2, "zlib": 3}  # bits 8 to 10; 0 is what old clients wrote
 _LEVELS = {"zlib": (0, 9), "lz4": (1, 12), "zstd": (1, 19)}
-_DEFAULT_LEVELS = {"zlib": 5, "lz4": 1, "zstd": 3}
-_BLOCK_BYTES = 1 << 20
-_LZ4_BLOCK_BYTES = 4 << 20
+_DEFAULT_LEVELS = {"zlib": 5, "lz4": 1, "zstd": 3}  # zlib: RocketMQ's
+_BLOCK_BYTES = 1 << 20  # inflated in one step, and counted after it
+_LZ4_BLOCK_BYTES = 4 << 20  # as in the header below
 _LZ4_STORED = 0x80000000  # in a block's size: the block is stored, not compressed
 # Magic; version 1 and independent blocks; blocks up to 4 MiB; the checksum of these two bytes.
 _LZ4_HEADER = bytes.fromhex("04224d18607073")
-_LZ4_END = bytes(4)
+_LZ4_END = bytes(4)  # a block of size 0 ends the frame
 
 
 @dataclass(frozen=True, slots=True)

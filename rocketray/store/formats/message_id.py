@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _IPV4_ID_BYTES = 16  # 4 + 4 + 8, and 4 + 2 + 4 + 4 + 2
-_IPV6_ID_BYTES = 28
+_IPV6_ID_BYTES = 28  # 16 bytes of address in place of 4
 _PORT_AND_OFFSET = struct.Struct(">iq")
 
 

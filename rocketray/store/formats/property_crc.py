@@ -42,7 +42,7 @@ __all__ = [
 
 _NAME = CRC_PROPERTY_NAME + b"\x01"
 _SEPARATOR = b"\x02"
-_SEPARATOR_PLACE = -CRC_PROPERTY_BYTES - 1
+_SEPARATOR_PLACE = -CRC_PROPERTY_BYTES - 1  # of the separator that ends the property before
 _ANY_CRC = re.compile(rb".{8}\x01[0-9]{10}\x02", re.DOTALL)
 CRC_NAME = np.frombuffer(_NAME, np.uint8)
 CRC_NO_DIGITS = np.frombuffer(b"0" * 10, np.uint8)
@@ -92,6 +92,7 @@ def matches_crc_property(record: bytes | memoryview, properties_start: int) -> b
     if not _ANY_CRC.fullmatch(own):
         return True
     whole = record if begins else b"".join((record[:_SEPARATOR_PLACE], _SEPARATOR, own))
+    # Other digits are the CRC of the rest by chance once in 2**31: it was the property.
     return own[len(CRC_PROPERTY_NAME) :] != crc_property(whole)[len(CRC_PROPERTY_NAME) :]
 
 

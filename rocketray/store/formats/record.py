@@ -63,7 +63,7 @@ __all__ = [
     "parse_record",
 ]
 
-MAGIC_BLANK = -875286124
+MAGIC_BLANK = -875286124  # 0xcbd43194
 BLANK_BYTES = 8  # i32 size, i32 magic
 
 _HEAD = struct.Struct(">iiiiiqqiq")  # up to and including BORNTIMESTAMP
@@ -232,6 +232,7 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
         raise CorruptRecordError(
             path, physical_offset, f"its size is {fields.size}, not {len(record)}"
         )
+    # A copied or moved file has whole records, which are not those of this place.
     if fields.physical_offset != physical_offset:
         raise CorruptRecordError(
             path, physical_offset, f"its physical offset field is {fields.physical_offset}"
@@ -272,7 +273,7 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
 def checksums_match(buffer: memoryview, start: int, fields: RecordFields) -> bool:
     """Return whether the body matches its CRC, and the record the one in its properties, if any.
 
-    An empty body always does.
+    An empty body always does: RocketMQ checks none (``checkMessageAndReturnSize``).
     """
     body = buffer[fields.body_start : fields.body_end]
     if body and crc32(body) != fields.body_crc:

@@ -53,6 +53,7 @@ _SINGLE_BITS = {
     NEED_UNWRAP: "NEED_UNWRAP",
     INNER_BATCH: "INNER_BATCH",
 }
+# sum is the union here: each of the keys is a bit of its own.
 _KNOWN = COMPRESSED | TRANSACTION | COMPRESSION_TYPE | sum(_SINGLE_BITS)
 
 

@@ -21,7 +21,7 @@ from .message_id import pack_address
 __all__ = ["UniqueIdGenerator"]
 
 _UNIQUE_TAIL = struct.Struct(">HIIH")  # process id, generator, milliseconds of the month, counter
-_QUARTER_HOUR_MS = 15 * 60 * 1000
+_QUARTER_HOUR_MS = 15 * 60 * 1000  # zones differ from UTC by whole quarters of an hour
 _NUMBER_BYTES = 6  # milliseconds of the month and counter
 _NUMBER_MASK = (1 << 8 * _NUMBER_BYTES) - 1
 
@@ -62,6 +62,8 @@ class UniqueIdGenerator:
         """Return the number behind the prefix of the first of *count* consecutive new ids."""
         with self._lock:
             number = self._clock_ms() << 16
+            # Also when the clock was set back: then ids continue from the last one, and none
+            # repeats.
             number = max(number, self._next)
             self._next = number + count
         month_start_ms = _month_start_of((number >> 16) // _QUARTER_HOUR_MS)
