@@ -82,6 +82,7 @@ class EncodedBatch:
     @property
     def transaction(self) -> int:
         """The transaction state of the first record, and so of all: 0 without a transaction."""
+        # The low byte of the big-endian SYSFLAG; what is shorter has no record and no state.
         return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
 
     def without_first(self, count: int) -> EncodedBatch:
@@ -158,6 +159,7 @@ def store_times(
     """
     if not batch.keeps_store_times:
         return np.full(len(batch), max(clock_ms(), last_ms), np.int64)
+    # Before the sizes are used as positions: the batch may come from another process.
     if not is_whole_batch(batch.sizes, batch.key_records, len(batch.records)):
         raise InvalidMessageError("the sizes of a batch are not those of its records")
     starts = batch.starts()
@@ -188,7 +190,7 @@ class TopicForm(NamedTuple):
     key_seed: int  # the hash of "topic#", the start of every index key
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # topics that a process sends to, or stores
 def topic_form(topic: str) -> TopicForm:
     """Return the record version and the topic field for *topic*, a valid name."""
     name = topic.encode()
@@ -198,7 +200,7 @@ def topic_form(topic: str) -> TopicForm:
     return TopicForm(MAGIC_V2, len(name).to_bytes(2, "big") + name, seed)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # as many as a process has producers' addresses, with room
 def born_host_form(host: str, port: int) -> BornHost:
     """Return an IPv4 or IPv6 address and a port in record form; names are never resolved."""
     family, sys_flag = (socket.AF_INET6, BORN_IPV6) if ":" in host else (socket.AF_INET, 0)
@@ -217,6 +219,7 @@ def write_frame_header(
     FRAME_HEADER.pack_into(out.data, 0, BATCH_MAGIC, records, keys, 0, record_bytes)
 
 
+# Born host and store host are IPv4 or IPv6: four headers.
 @lru_cache(maxsize=4)
 def record_header(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
     """Return the struct of a record up to its body: size, magic, CRC … body length."""

@@ -217,6 +217,7 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
         )
     raw = np.frombuffer(buffer, np.uint8, total, at + 8 * keys)
     [epoch] = _EPOCH.unpack_from(buffer, len(buffer) - _EPOCH.size) if has_owner else (0,)
+    # An epoch is at least 1 where the flag says that there is one.
     if epoch < has_owner:
         raise InvalidMessageError(f"the ownership epoch of a packed batch is {epoch}")
     keeps_store_times = bool(flags & _KEEPS_STORE_TIMES)
@@ -227,4 +228,5 @@ def _aligned(
     buffer: bytes | bytearray | memoryview, dtype: type[Any], count: int, at: int
 ) -> npt.NDArray[Any]:
     array = np.frombuffer(buffer, dtype, count, at)
+    # Kernels are compiled for aligned arrays, and a frame may begin anywhere in its buffer.
     return array if array.flags.aligned else array.copy()

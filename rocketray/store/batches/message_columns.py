@@ -57,8 +57,8 @@ from .batch_form import (
 
 __all__ = ["MessageColumns", "RecordForm", "RowsPacking", "compress_rows"]
 
-_KNOWN_TAGS_MAX = 4096
-_KNOWN_KEY_BYTES_MAX = 256
+_KNOWN_TAGS_MAX = 4096  # then the table is emptied: tags may all be different
+_KNOWN_KEY_BYTES_MAX = 256  # with 4096 of them a producer keeps 1 MiB a topic
 _ID_FORM = f"0{ID_DIGITS}X"
 _KEY_END = PROPERTY_SEPARATOR.encode()
 _NO_PROPERTIES: Mapping[str, str] = {}
@@ -253,6 +253,7 @@ class MessageColumns:
         """Return the greatest size that :meth:`pack` may return; compression makes it smaller."""
         form, n = self._form, len(self._bodies)
         keys = n + sum(texts.count(_KEY_END) for texts in self._keys.values())
+        # As if every message got a unique key.
         records = n * (form.record_bytes + form.id_bytes) + self.size
         return BATCH_HEADER_BYTES + 12 * n + 8 * keys + records
 

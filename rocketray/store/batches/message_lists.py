@@ -82,6 +82,7 @@ class TextColumn(NamedTuple):
         else:
             if joined.startswith(end) or end + end in joined:
                 return None
+        # A text with a separator in it shows as one end too many.
         is_refused = "\0" in joined or NAME_VALUE_SEPARATOR in joined
         return None if is_refused or joined.count(end) != len(texts) else cls(name, joined)
 

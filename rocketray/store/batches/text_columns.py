@@ -99,6 +99,7 @@ def property_column(name: str, array: Any) -> Spans:
 def compressed_column(spans: Spans, compression: Compression) -> tuple[Spans, Int64s]:
     """Return bodies in stored form, and int64[m] the rows of the compressed ones."""
     starts, sizes = spans.starts.copy(), spans.sizes.copy()
+    # Compressed bodies go behind the data, so the others stay where they are.
     parts, end, rows = [spans.data], len(spans.data), []
     for row in np.flatnonzero(sizes >= compression.over_bytes).tolist():
         start = int(starts[row])
@@ -172,6 +173,7 @@ def _dictionary_spans(name: str, array: Any) -> Spans:
     if len(values) == 0:
         return Spans.nulls(len(array))
     indices = array.indices
+    # Any number will do for a null: its size says below that it is one.
     numbers = indices.fill_null(0) if indices.null_count else indices
     rows = numbers.to_numpy(zero_copy_only=False)
     starts, sizes = values.starts[rows], values.sizes[rows]
