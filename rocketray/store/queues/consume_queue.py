@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-FILLER_SIZE = 0x7FFFFFFF
+FILLER_SIZE = 0x7FFFFFFF  # RocketMQ's, of the filler entries of invariant 3
 HOLE_SIZE = 1  # in the entry of a message lost in a hole of the log (replay.py)
-_UNFLUSHED_MAX = 1 << 22  # messages, unless these are more than:
-_UNFLUSHED_FILES_MAX = 32
+_UNFLUSHED_MAX = 1 << 22  # messages: the longest gap after a power failure
+_UNFLUSHED_FILES_MAX = 32  # a gap's files are all created, so small ones make it shorter
 _BLOCK_ENTRIES = 1024  # converted to Python numbers at once
 _Rows = npt.NDArray[np.void]
 _Int64s = npt.NDArray[np.int64]
@@ -115,6 +115,8 @@ class ConsumeQueue:
         """Where the files ended, if one in the middle was short or missing; else 0."""
         if self.files.repaired and min(self.files.repaired) < self.files.starts[-1]:
             self.lost_end = self.files.end // ENTRY_BYTES
+            # Recovery trusts the files before the last one with an entry, so none may stay behind
+            # the lost part; the log has all of its records.
             self.files.cut(min(self.files.repaired), keep=False)
         self.ext = ext
         """The units that entries may have; None if no entry ever had one."""
@@ -276,6 +278,8 @@ class ConsumeQueue:
         """Sync all entries to disk; may run beside the writer."""
         end = self.max_offset
         if self.ext is not None:
+            # Units before the entries that point to them. The end was read first: the units of the
+            # entries below it are all there.
             self.ext.flush()
         if end > self._flushed:
             self.files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)

@@ -35,10 +35,10 @@ __all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "unit_row"]
 
 _UNIT = struct.Struct(">hqqh")
 _UNIT_MAX_BYTES = 32_767  # the maximum of an i16
-_ADDRESS_BASE = 1 << 63
+_ADDRESS_BASE = 1 << 63  # RocketMQ's decorate: offset - 2**63
 FIRST_ADDRESS = -_ADDRESS_BASE
 _FREE_BYTES = 4  # END_BLANK_DATA_LENGTH
-_END_OF_FILE = b"\xff\xff"
+_END_OF_FILE = b"\xff\xff"  # the i16 -1
 _Int64s = npt.NDArray[np.int64]
 _Bitmaps = npt.NDArray[np.uint8]
 
@@ -98,6 +98,7 @@ class ConsumeQueueExt:
     def reserve(self, count: int, bitmap_bytes: int) -> None:
         """Ensure that *count* units fit; raise :class:`StoreFullError`, no unit changed."""
         if self._fits(_UNIT.size + bitmap_bytes):
+            # Each step of the generator creates the file, or the blocks, of a place.
             for _ in self._places(count, _UNIT.size + bitmap_bytes):
                 pass
 

@@ -24,7 +24,7 @@ __all__ = ["GAPS_FILE", "gaps_of", "read_gaps", "write_gaps"]
 
 GAPS_FILE = "gaps.json"
 _FORM = FileForm(GAPS_FILE)
-_MAX_BYTES = 64 * 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024  # a gap takes some 20 bytes, and a power failure leaves one a queue
 
 
 def read_gaps(
@@ -41,6 +41,7 @@ def read_gaps(
         value = _FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)), path)
         return {_queue(name): _gaps(pairs) for name, pairs in value["queues"].items()}
     except FileNotFoundError:
+        # Most stores have no gap, and so no file.
         return {}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{error}; have the gaps found in the log: rocketray store recover {directory}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["NO_GAPS", "OFFSET_MAX", "QueueGaps"]
 
-OFFSET_MAX = 1 << 58  # of a queue's file, in entries
+OFFSET_MAX = 1 << 58  # at 20 bytes an entry its position in the files is below 2**63
 
 
 class QueueGaps:

@@ -49,6 +49,7 @@ def put_entries(
     rows["tags_code"] = tags_codes
     if queue.ext is not None:
         offsets, old_sizes, fields = queue.columns(queue.max_offset, queue.max_offset + len(rows))
+        # 0 is no address, so the unit of an entry that was another message's is not kept.
         fields[(offsets != physical_offsets) | (old_sizes != sizes)] = 0
         fields, kept = queue.ext.keep(fields, tags_codes, store_timestamps_ms)
         if queue.adds_units:
@@ -153,9 +154,12 @@ def _find_entries_end(queue: ConsumeQueue, log_end: int) -> int:
         follows[1:] = (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == FILLER_SIZE)
         for begin, end in queue.gaps.between(first, first + len(rows)):
             follows[end - first : end - first + 1] = True
+            # Zeros in a gap are as they should be, and the first entry behind it follows none.
             good[begin - first : end - first] = follows[begin - first : end - first] = True
         good &= follows
         count = len(good) if good.all() else int(good.argmin())
+        # Without the gap at the end, to see whether the file has an entry; the queue ends behind
+        # the gap.
         if (end := queue.gaps.before(first + count)) > first:
             return queue.gaps.after(end)
     return queue.gaps.after(queue.files.min_offset // ENTRY_BYTES)
