@@ -40,7 +40,7 @@ KeyHashes = Callable[[int], frozenset[int] | None]
 _WORD = np.dtype(">i4")
 _HEADER_WORDS = INDEX_HEADER_BYTES // 4
 _ENTRY_WORDS = INDEX_ENTRY_BYTES // 4
-_NEARLY_ALL = 0.9
+_NEARLY_ALL = 0.9  # of the checked entries; a file may be damaged in places
 _BLOCK = 1 << 20  # numbers of slots per step
 _MOST_CHECKED = 256  # numbers that pass the first test; few but the right one do
 _CHECKED_ENTRIES = 1 << 16  # of each file, from its first
@@ -134,6 +134,7 @@ def _judge(files: list[_File], candidates: list[int], key_hashes: KeyHashes) -> 
 def _read(path: Path) -> _File:
     words: _Words = np.memmap(path, _WORD, "r", shape=(path.stat().st_size // 4,))
     head = words[:_HEADER_WORDS].tobytes()
+    # Begin and end physical offset; words 8 and 9 are slots used and next entry.
     begin, end = (int.from_bytes(head[at : at + 8], "big", signed=True) for at in (16, 24))
     slots_used, next_entry = words[8].item(), words[9].item()
     most = (len(words) - _HEADER_WORDS) // _ENTRY_WORDS
@@ -143,6 +144,7 @@ def _read(path: Path) -> _File:
 def _candidates(file: _File, both_ends: bool) -> list[int]:  # noqa: FBT001 - two passes, one loop
     """Return the numbers of slots by which the first and last entry, or one, has its offset."""
     smallest = smallest_division(4 * len(file.words))
+    # Entry 0 is never used, so the entries take one place more than there are.
     largest = len(file.words) - _HEADER_WORDS - _ENTRY_WORDS * (file.entries + 1)
     found: list[int] = []
     for start in range(smallest, largest + 1, _BLOCK * _ENTRY_WORDS):
@@ -181,6 +183,7 @@ def _agreement(file: _File, hash_slots: int, key_hashes: KeyHashes) -> float:
         return 0.0
     expected, newest = expected_chains(hashes, hash_slots)
     heads = file.words[_HEADER_WORDS + hashes[newest - 1] % hash_slots].astype(np.int64)
+    # A slot of a file that was checked in part may name an entry behind that part.
     whole = checked == file.entries
     good_heads = heads == newest if whole else (heads >= newest) & (heads <= file.entries)
     return min(

@@ -45,7 +45,7 @@ _HEADER = struct.Struct(">qqqqii")
 INDEX_ENTRY = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
-_AHEAD_MIN_BYTES, _AHEAD_MAX_BYTES = 1 << 16, 1 << 20  # blocks are allocated in such steps
+_AHEAD_MIN_BYTES, _AHEAD_MAX_BYTES = 1 << 16, 1 << 20  # blocks: as many again
 
 
 class IndexHeader(NamedTuple):

@@ -209,6 +209,7 @@ class KeyIndex:
 
     def _first_with_room(self) -> int:
         first = len(self._files)
+        # From the end: several files with room follow each other where a batch needs more than one.
         while first and self._files[first - 1].room:
             first -= 1
         return first

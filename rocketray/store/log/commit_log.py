@@ -42,7 +42,7 @@ from rocketray.store.formats.record import (
 
 __all__ = ["CommitLog"]
 
-_SIZE_BYTES = 4
+_SIZE_BYTES = 4  # TOTALSIZE, the first field of a record
 
 
 class CommitLog:
@@ -100,6 +100,7 @@ class CommitLog:
         if size + BLANK_BYTES <= free:
             self.files.ensure(self._end, size + BLANK_BYTES)
             return
+        # The next file first: if there is no space for it, the log has not changed.
         self.files.ensure(self._end + free, size + BLANK_BYTES)
         closing = self.files.ensure(self._end, BLANK_BYTES)
         closing.write(self._end - closing.start, encode_blank(free))
