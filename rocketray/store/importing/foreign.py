@@ -37,8 +37,8 @@ _Slots = tuple[int, SlotsFrom, tuple[str, ...]]
 """The number of hash slots, and its source and warnings as in :class:`ForeignSettings`."""
 _DEFAULT_SLOTS = (5_000_000, StoreConfig().index_hash_slots)  # maxHashSlotNum, and ours
 _USUAL_ENTRIES_PER_SLOT = 4  # maxIndexNum is 20 million
-_SHOWN_COUNTS = 5
-_END_OF_LOG = 1 << 62
+_SHOWN_COUNTS = 5  # of numbers of slots that agree alike, in a warning
+_END_OF_LOG = 1 << 62  # beyond any record: files are read without a search for the end
 
 
 @dataclass(frozen=True, slots=True)

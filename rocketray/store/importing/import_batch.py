@@ -32,9 +32,9 @@ from .import_source import SourceRecord
 __all__ = ["ImportBatch"]
 
 _NAME_END, _PAIR_END = b"\x01", b"\x02"
-_SECTOR = bytes(512)
+_SECTOR = bytes(512)  # what log_blocks.py takes for a sector that was never written
 _IMPORTED = IMPORTED_OFFSET_ID.encode()
-_MADE_ANEW = {_IMPORTED, CRC_PROPERTY_NAME}
+_MADE_ANEW = {_IMPORTED, CRC_PROPERTY_NAME}  # what this import writes itself
 _UNIQUE, _KEYS, _TAGS = UNIQUE_KEY.encode(), KEYS.encode(), TAGS.encode()
 _SIZE, _TIME, _LENGTH = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">h")
 

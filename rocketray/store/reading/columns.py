@@ -44,10 +44,10 @@ COLUMN_TYPES: dict[str, Any] = {
     "msgId": pa.string(),
     "shardingKey": pa.string(),
 }
-_ID_CHARS_MAX = 2 * (HOST_BYTES + HOST_IPV6_EXTRA + 8)
+_ID_CHARS_MAX = 2 * (HOST_BYTES + HOST_IPV6_EXTRA + 8)  # hex of an IPv6 host and an i64
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # choices of columns, of which a program has few
 def column_schema(columns: tuple[str, ...]) -> Any:
     """Return the Arrow schema of *columns*; raise :class:`ConfigError` for an unknown column."""
     unknown = [name for name in columns if name not in COLUMN_TYPES]
@@ -105,6 +105,7 @@ def _timestamps(part: SegmentSpans, field: Field) -> Any:
     times_ms = part.fields[field]
     if len(times_ms) and not TIME_MIN_MS <= times_ms.min() <= times_ms.max() <= TIME_MAX_MS:
         is_none = (times_ms < TIME_MIN_MS) | (times_ms > TIME_MAX_MS)
+        # Their microseconds might not fit into 64 bits.
         times_ms = np.where(is_none, 0, times_ms)
         return pa.array(times_ms * 1000, pa.int64(), mask=is_none).cast(_TIMESTAMP)
     return fixed_array(_TIMESTAMP, times_ms * 1000)

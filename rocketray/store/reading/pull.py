@@ -177,6 +177,7 @@ class _Scan:
         limits = self.limits
         self.next = self.start
         self.deadline_ms = self.clock_ms() + limits.max_time_ms
+        # RocketMQ's max(maxFilterMessageSize, maxMsgNums * 20), in entries.
         self.scan_end = self.start + max(limits.max_scan_entries, self.max_count)
 
     def run(self, maximum: int) -> None:
@@ -185,12 +186,15 @@ class _Scan:
         while (after := self.queue.gaps.after(self.next)) < maximum:
             self.next = after
             is_limited = self.limits.max_queue_files < inf
+            # RocketMQ reads another queue file only while it has found nothing.
             if is_limited and (self.messages or files >= self.limits.max_queue_files):
                 return
             files += 1
             before = self.next
             if not self._walk_file(maximum):
                 return
+            # A queue file is missing, as after a deletion beside this read: RocketMQ goes to the
+            # next one.
             if self.next == before:
                 self.status = GetMessageStatus.OFFSET_FOUND_NULL
                 self.next = self.queue.next_file(before)
@@ -220,6 +224,7 @@ class _Scan:
             return
         except OffsetOutOfRangeError:
             self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
+            # The file was deleted, and its other records with it: RocketMQ skips them, too.
             segment_bytes = self.log.files.segment_bytes
             self.skip_until = (entry.physical_offset // segment_bytes + 1) * segment_bytes
             return

@@ -175,6 +175,7 @@ class QueueReader(RecordReader):
     def _ordinary_bodies(self, entries: EntryColumns) -> Any | None:
         """Return bodies of ordinary records of one segment, checked and copied, else None."""
         room = int(entries.sizes.sum(dtype=np.int64))
+        # Sizes from the queue are not trusted: memory is allocated only for what one file can hold.
         if not len(entries) or not 0 <= room <= self._log.segment_bytes:
             return None
         file = self._log.get(int(entries.physical_offsets[0]))
