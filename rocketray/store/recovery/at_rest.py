@@ -35,6 +35,7 @@ def noted_ends(
 ) -> dict[str, Any]:
     """Return the ends of all files as the mark has them: of the index files only a checksum."""
     ends = ends_of(log, queues, index, checkpoint)
+    # The mark is one page; the names of many index files would not fit.
     return {**ends, "index": zlib.crc32(orjson.dumps(ends["index"]))}
 
 

@@ -131,6 +131,7 @@ class CleanStop:
         try:
             return _FORM.content(orjson.loads(self._file_system.read(self._path, _MAX_BYTES)))
         except UnknownVersionError:
+            # It is there and agrees with nothing, so all of the log is read.
             return {}
         except (FileNotFoundError, ValueError):
             return None

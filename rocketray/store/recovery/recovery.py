@@ -77,7 +77,7 @@ __all__ = [
     "write_past_recovery",
 ]
 
-_NO_LIMIT = 1 << 62
+_NO_LIMIT = 1 << 62  # above all valid offsets and store times
 _REPORT = "recovered.json"
 _FORM = FileForm(_REPORT)
 _REPORT_MAX_BYTES = 1 << 20
@@ -221,6 +221,8 @@ def recover_read_only(
 ) -> None:
     """Find the ends of log and queues without any change on disk."""
     start = _clean_start(log, queues) if was_clean else None
+    # A closed store was whole, so what is missing in it is a hole; after a crash it may never have
+    # been written.
     vouched_until_ms = _NO_LIMIT if was_clean else checkpoint.log_timestamp_ms
     at: int | None = _crash_start(log, checkpoint) if start is None else start
     while at is not None:
@@ -285,6 +287,8 @@ def _replay_from_checkpoint(
 ) -> Replay:
     index.keep_trusted(checkpoint.index_timestamp_ms)
     after = index.position()
+    # The index may end before the checkpoint, in a file that is not trusted: its keys are put again
+    # from there.
     segment = after[0] - after[0] % log.files.segment_bytes
     start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
     vouched_until_ms = checkpoint.log_timestamp_ms
@@ -321,6 +325,7 @@ def _replay_all(
     )
     _replay_from(log.min_offset, replay, queues)
     if index is not None and not index_agrees(log, index, replay.end):
+        # No file ends before 1970, so all are removed.
         index.keep_trusted(0)
         replay.keys = put_keys(log, index, replay.end)
     return replay

@@ -154,6 +154,8 @@ class Replay:
         begins_at = int(block.queue_offsets[first])
         missing = begins_at - queue.max_offset
         if missing > 0 and not self._fill(queue, begins_at, int(block.physical_offsets[first])):
+            # Recovery's gaps are at most the unflushed messages and as many that were cut: a larger
+            # jump is damage in the record.
             if missing > 2 * queue.unflushed_max:
                 self._misplaced(block, first, end)
                 return

@@ -46,10 +46,10 @@ __all__ = ["PASS_INTERVAL_MS", "Scrubber"]
 
 PASS_INTERVAL_MS = 24 * 3_600_000
 """How long after a pass the next one begins."""
-_STEP_BYTES = 256 * 1024
-_SHOWN_OF_A_FILE = 20
-_DAMAGE_MAX = 1000
-_MAGIC_BEGIN = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of V2 too
+_STEP_BYTES = 256 * 1024  # at 1 MiB a second four steps; the rate is kept between them
+_SHOWN_OF_A_FILE = 20  # problems; a torn file has as many as it has records
+_DAMAGE_MAX = 1000  # problems of a store, of some 100 bytes in scrub.json
+_MAGIC_BEGIN = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # V2 differs in the last byte
 _LOG = logging.getLogger(__name__)
 _Bytes = npt.NDArray[np.uint8]
 
@@ -143,6 +143,7 @@ class Scrubber:
         file, at = self._file, self.progress.position
         behind, problems = self._look(file, at)
         if problems:
+            # Only what a second read finds, too, is damage of the disk (invariant 2).
             behind, again = self._look(file, at)
             if not again:
                 _LOG.warning("%s: %s; a second read did not find it", self._directory, problems[0])
@@ -259,6 +260,7 @@ class Scrubber:
         except OSError:
             part = self._read(file, at, DISK_BLOCK_BYTES)  # up to what cannot be read
         blocks = [*self._blocks(part, at)]
+        # A body may have 4 MiB, so a record may be larger than a step.
         size = int.from_bytes(part.data[at - part.start :][:4].tobytes(), "big", signed=True)
         if not blocks and part.end < at + size <= file.end:
             part = self._read(file, at, size)
@@ -294,6 +296,7 @@ class Scrubber:
             except FileNotFoundError:
                 break
             except OSError:
+                # Block by block around the place that the disk cannot read, then in steps again.
                 if size > DISK_BLOCK_BYTES:
                     size = DISK_BLOCK_BYTES
                 else:
@@ -306,6 +309,7 @@ class Scrubber:
                 if self._is_record(file, part.start + found - MAGIC):
                     return part.start + found - MAGIC
                 found = content.find(_MAGIC_BEGIN, found + 1)
+            # The magic code may be divided between two steps.
             offset = max(part.end - MAGIC - len(_MAGIC_BEGIN), offset + 1)
             if part.end >= file.end or part.end <= offset:  # or it was cut short
                 break
@@ -366,6 +370,7 @@ class Scrubber:
             except FileNotFoundError:
                 pass
             except OSError as error:
+                # Read as zeros, so the records are reported as without their entries.
                 _LOG.warning("%s: at %d: %s", directory / segment_name(start), at - start, error)
             at = stop
         return content.view(ENTRY)

@@ -32,7 +32,7 @@ __all__ = ["ScrubProgress", "accept_holes", "read_progress", "write_progress"]
 
 _NAME = "scrub.json"
 _FORM = FileForm(_NAME)
-_MAX_BYTES = 16 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024  # _DAMAGE_MAX problems, and what repairs reported as lost
 _LOG = logging.getLogger(__name__)
 
 
