@@ -50,7 +50,9 @@ class AgeClock:
 
     def __call__(self) -> int:
         """Return the wall clock's time; all store times are to come from here."""
-        steady_ms, wall_ms = self._steady_ms(), self._wall_ms()  # never the other way round
+        # Steady first: a process that is stopped between the two then has a difference that is too
+        # large, and drops it. In the other order it would be too small, and kept for good.
+        steady_ms, wall_ms = self._steady_ms(), self._wall_ms()
         if wall_ms - steady_ms < self._ahead_ms:
             with self._lock:
                 self._ahead_ms = min(self._ahead_ms, wall_ms - steady_ms)

@@ -66,6 +66,8 @@ class AppendWindow:
         self._index_file = index.newest()
         self.log: _Bytes = log_file.data
         position = queue.max_offset * ENTRY_BYTES - queue_file.start
+        # The kernel stops at the end of the array, so neither the blocks of the file nor the room
+        # for unflushed messages is exceeded.
         entries_end = min(position + room * ENTRY_BYTES, queue_file.reserved)
         self.queue_entries: _Bytes = queue_file.data[:entries_end]
         self.store_host = log.store_host
@@ -79,6 +81,7 @@ class AppendWindow:
         self.cursor = np.zeros(len(StoreCursor), np.int64)
         self.cursor[StoreCursor.LOG_START] = log_file.start
         self.cursor[StoreCursor.LOG_POSITION] = log.max_offset - log_file.start
+        # The record that closes the file has to fit behind the last one.
         self.cursor[StoreCursor.LOG_END] = log_file.reserved - BLANK_BYTES
         self.cursor[StoreCursor.QUEUE_POSITION] = position
         self.cursor[StoreCursor.QUEUE_OFFSET] = queue.max_offset
@@ -103,6 +106,8 @@ class AppendWindow:
         bitmaps = make_bitmaps(records, starts, property_sizes)
         times = np.full(count, store_timestamp_ms)
         codes = entries["tags_code"].astype(np.int64)
+        # An entry without a unit is valid, and the messages are stored by now: a full disk must not
+        # fail them.
         with suppress(StoreFullError):
             ext.reserve(count, 0 if bitmaps is None else bitmaps.shape[1])
             entries["tags_code"] = ext.append(codes, times, bitmaps)
@@ -115,6 +120,8 @@ class AppendWindow:
         cursor = self.cursor
         start, position, _, _, queue_offset, _, batches, messages, keys, _ = cursor.tolist()
         if batches:
+            # The log first, as in an append: a reader in another thread that sees an entry finds
+            # its record.
             self._log.advance(start + position)
             self.queue.max_offset = queue_offset
             if keys:

@@ -66,6 +66,7 @@ class Expiry:
                 disk=disk,
             )
         if gone:
+            # Outside of the guard: a flush takes as long as the disk, and the writer would wait.
             before()
             with guard:
                 self._files.forget_before(gone[-1].file.end)

@@ -95,6 +95,8 @@ class MessageStore:
         self._file_system = file_system
         self._damage: str | None = None
         self._batches = self._messages = 0
+        # Order: expiry, the caller's guard, flush. The writer, which has the guard, takes the flush
+        # lock when unflushed messages are too many, and only tries the expiry lock.
         self._flush_lock = threading.Lock()
         self._expiry_lock = threading.Lock()
         self._lock: StoreLock | None = None
@@ -208,6 +210,7 @@ class MessageStore:
                 queue.append(batch.sizes, codes, first, times, bitmaps)
             if len(key_offsets):
                 self._index.put(batch.key_hashes, key_offsets + first, times[keyed])
+        # The kernel refused the batch, and has left no byte of it in the log.
         except CorruptRecordError:
             raise
         except BaseException:
@@ -342,6 +345,7 @@ class MessageStore:
         """
         if self.is_at_rest or self._damage is not None or not self._files.is_settled():
             return self.is_at_rest
+        # A round of retention that holds it may be waiting for the guard, which this thread has.
         if not self._expiry_lock.acquire(blocking=False):
             return False
         try:
@@ -349,6 +353,7 @@ class MessageStore:
             with self._making_files():
                 self.is_at_rest = self._files.note_at_rest(is_at_rest=True)
         except StoreError as error:
+            # Without the note a kill costs the next opening a recovery, and nothing else.
             _LOG.warning("%s: that it is at rest cannot be noted: %s", self.directory, error)
         finally:
             self._expiry_lock.release()
@@ -434,6 +439,8 @@ class MessageStore:
             raise self._failed("flushing", error) from error
         except OSError as error:
             failure = self._failed("flushing", error)
+            # After any other error a person has to look at the disk before the store is opened
+            # again.
             if error.errno not in FULL_ERRORS:
                 note_failed_disk(self._file_system, self.directory, self._what(), self._clock_ms())
             raise failure from error

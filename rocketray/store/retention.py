@@ -51,7 +51,7 @@ FULL = 0.90
 AMPLE_BYTES = 4 << 30
 """While so many bytes are free, none of these limits holds."""
 _HELD_FACTOR = 2  # how many times the policy's limit a group may hold a file
-_LIMIT_MAX = 1 << 62
+_LIMIT_MAX = 1 << 62  # ms or bytes; no age and no log is larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,7 @@ def expired_files(
         if reason is None:
             break
         gone.append(ExpiredFile(file, reason, is_held))
+        # As if the file were gone: no more are removed for the disk than it needs.
         disk = DiskUse(disk.used - file.size, disk.free + file.size)
     return gone
 

@@ -56,7 +56,7 @@ __all__ = ["StoreFiles", "StoreStatistics"]
 
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = "checkpoint"
-_UNFLUSHED_LEAST = 1024
+_UNFLUSHED_LEAST = 1024  # the first gap; it doubles, so the checkpoint is seldom written for it
 _DERIVED_FLUSH_MS = 1000  # queues, index and checkpoint follow the log this often, as RocketMQ's
 
 
@@ -279,6 +279,8 @@ class StoreFiles:
             return
         before, boot = self._checkpointed, self._file_system.boot()
         may_lack = not report.was_clean and (
+            # After a clean stop only what is missing is lost. Otherwise all is there that was
+            # written in the same boot, as the system's cache survives a killed process.
             (report.queue_entries_cut if was_closed else not boot or boot != before.boot)
             or any(hole.end >= report.end_offset for hole in report.holes)
             or has_failed_disk(self._file_system, self._directory)
@@ -346,11 +348,14 @@ class StoreFiles:
         *last_timestamp_ms* is the store time of the last batch, read before this call: all
         batches of an earlier time are whole in log, queues and index.
         """
+        # Before the flush: the records of all messages below these ends are in the log by now, and
+        # so on disk after it.
         ends = [(queue, queue.max_offset) for queue in self.queues.all()]
         flushed = self.log.flush()
         for queue, end in ends:
             queue.logged_offset = end
         now_ms = self._clock_ms()
+        # Below 0 the clock was set back: then now, and not after as long a time as it was set back.
         if everything or not 0 <= now_ms - self._derived_flushed_ms < _DERIVED_FLUSH_MS:
             self._derived_flushed_ms = now_ms
             for queue in self.queues.all():
@@ -403,6 +408,7 @@ class StoreFiles:
             self.flush(last_timestamp_ms, everything=False)
         if count > self.unflushed_room(queue):
             needed = queue.max_offset + count - queue.logged_offset
+            # A batch larger than the limit is allowed by itself, after the flush above.
             most = max(min(2 * needed, queue.unflushed_max), needed)
             self._write_checkpoint(replace(self._checkpointed, unflushed_max=most))
 

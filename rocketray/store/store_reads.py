@@ -29,8 +29,8 @@ from .store_files import StoreFiles
 
 __all__ = ["StoreReads"]
 
-_QUERY_MAX_COUNT = 64
-_END_OF_TIME = 2**63 - 1
+_QUERY_MAX_COUNT = 64  # RocketMQ's maxMsgsNumBatch
+_END_OF_TIME = 2**63 - 1  # the largest i64
 _LOG = logging.getLogger(__name__)
 
 
@@ -215,6 +215,7 @@ class StoreReads:
 def _key_hash(topic: str, key: str) -> int:
     """Return the index hash of *key*: as ``index_key_hash``, in a tenth of its time."""
     try:
+        # The kernel hashes texts that each end with a separator.
         text = f"{topic}#{key}\x02".encode()
     except UnicodeEncodeError:  # a lone surrogate, which is never stored
         return index_key_hash(f"{topic}#{key}")
