@@ -62,6 +62,8 @@ __all__ = [
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)
+# Several threads may make the first call of a kernel. Reentrant, because a kernel's parts are made
+# while it is made.
 _COMPILING = threading.RLock()
 _KERNELS: list[_Kernel] = []
 
@@ -136,6 +138,7 @@ class _Kernel(_Part):
         return self._made is not None
 
     def __call__(self, *arguments: Any) -> Any:
+        # Without the lock once it is made.
         return (self._made or self.made())(*arguments)
 
 
@@ -233,6 +236,7 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
     try:
         return njit(nogil=True, cache=True)(function)
     except RuntimeError as error:
+        # Numba has one error for this and for others, and only its text tells them apart.
         if "cannot cache" not in str(error):
             raise
         _say_once()

@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _HEAD_BYTES = 8  # size and magic
+# The bits by which the batch, its store host or its queue entries would be other ones than the
+# caller says.
 _DECISIVE_FLAGS = SYS_FLAG_STORE_IPV6 | SYS_FLAG_TRANSACTION | SYS_FLAG_INNER_BATCH
 
 
@@ -105,11 +107,13 @@ def append_records(
         return -1
     must_have = SYS_FLAG_STORE_IPV6 if host_size > HOST_BYTES else 0
     must_have |= transaction
+    # Size and magic in one read: they are checked and written from here (invariants 1 and 2).
     head = load_i64(records, 0)
     copy(segment, position + _HEAD_BYTES, records, _HEAD_BYTES, total - _HEAD_BYTES)
     start, whole = position, 0
     for i in range(len(sizes)):
         if i == 0:
+            # Both halves with their signs, as i32 of the record.
             measure = measure_begun_record(segment, start, end, head >> 32, (head << 32) >> 32)
         else:
             measure = measure_record(segment, start, end)
@@ -120,6 +124,7 @@ def append_records(
         start += measure.size
         whole += 1
     if whole < len(sizes) or start != end:
+        # What is not zero behind the end of the log counts as the remains of a crash.
         segment[position + _HEAD_BYTES : end] = 0
         return -1
     begun = np.empty(_HEAD_BYTES, np.uint8)

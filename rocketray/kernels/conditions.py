@@ -18,10 +18,10 @@ from .numerals import ODD as ODD_NUMERAL
 __all__ = ["run_program"]
 
 _COLUMNS = len(Column)
-_HIGH_BITS = np.uint64(0x8080808080808080)
+_HIGH_BITS = np.uint64(0x8080808080808080)  # of eight bytes: set where one is not ASCII
 _ASCII_END = 0x80
 _CASE = 0x20  # the bit that is set in lower-case ASCII letters
-_T, _R, _U, _E = 0x74, 0x72, 0x75, 0x65
+_T, _R, _U, _E = 0x74, 0x72, 0x75, 0x65  # the letters of "true"
 
 
 @device
@@ -109,12 +109,15 @@ def _compare_doubles(left, right):
 def _compare_states(left, right, test, rule):
     is_equality = test in (Accepts.EQUAL, Accepts.UNEQUAL)
     if State.NULL in (left, right):
+        # RocketMQ's rule, which is not symmetric: NULL = x is NULL, x = NULL is FALSE, NULL = NULL
+        # is TRUE.
         if not is_equality or (left == State.NULL and right != State.NULL):
             return np.int64(State.NULL)
         return np.int64((test == Accepts.EQUAL) == (left == right))
     if rule == Rule.REFUSED:
         return np.int64(State.BOOLEAN_WITH_TEXT)
     if rule == Rule.ALWAYS_LESS:
+        # RocketMQ's comparator says -1, whose bit in a test is bit 0.
         return np.int64(test & 1)
     return np.int64((test >> (np.int64(left > right) - np.int64(left < right) + 1)) & 1)
 
@@ -125,6 +128,7 @@ def _compare_texts(segment, starts, sizes, left, right, row, when_equal):
     left_size = sizes[left, row]
     right_size = sizes[right, row]
     if left_size < 0:
+        # As in _compare_states: the side that is absent decides between NULL and FALSE.
         return when_equal if right_size < 0 else np.int64(State.NULL)
     if right_size < 0:
         return 1 - when_equal

@@ -21,9 +21,9 @@ from .layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 __all__ = ["match_bits", "match_tags", "pick_entries", "read_codes", "read_entries"]
 
 UNIT_BYTES = 20  # without its bitmap
-_TAGS_CODE, _STORE_TIME, _BITMAP_BYTES = 2, 10, 18
+_TAGS_CODE, _STORE_TIME, _BITMAP_BYTES = 2, 10, 18  # in a unit
 _FIELD = 12  # in a queue entry
-_ADDRESS_BASE = -(1 << 63)
+_ADDRESS_BASE = -(1 << 63)  # the sign bit
 
 
 @device
@@ -50,6 +50,9 @@ def _scan_for_four(raw, first, count, a, b, c, d, out):
 @device
 def _bit_of(code):
     """Return one of 2048 bits, by the high bits of a product that spreads neighbouring hashes."""
+    # A prime near 2**32 divided by the golden ratio (Knuth's multiplicative hash). The top 11 of
+    # its low 32 bits depend on all bits of the code, and 2048 bits are 256 bytes of the first-level
+    # cache.
     product = np.uint64(np.uint32(code)) * np.uint64(0x9E3779B1)
     return (product >> np.uint64(21)) & np.uint64(2047)
 
@@ -95,6 +98,7 @@ def match_tags(raw: InBytes, first: int, count: int, codes: InInt32s, out: OutIn
     if n == 1:
         return _scan_for_one(raw, first, count, codes[0], out)
     if 1 < n <= 4:
+        # With two or three codes the last one is compared twice or more: one loop for all.
         c = codes[min(2, n - 1)]
         return _scan_for_four(raw, first, count, codes[0], codes[1], c, codes[n - 1], out)
     return _scan_for_many(raw, first, count, codes, out)

@@ -49,11 +49,11 @@ __all__ = [
 ]
 
 FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
-FRAME_DATA, FRAME_PAD = 1, 2
+FRAME_DATA, FRAME_PAD = 1, 2  # a pad fills the end of the ring, where the next frame does not fit
 BATCH_MAGIC = b"RRB1"
-BATCH_HEADER_BYTES = 24
+BATCH_HEADER_BYTES = 24  # magic, records, keys, flags, record bytes: 4 * 4 + 8
 BATCH_HAS_OWNER = 2  # a flag: an ownership epoch follows the records
-BATCH_OWNER_BYTES = 8
+BATCH_OWNER_BYTES = 8  # the epoch, an i64
 SLOT_WORDS = 6  # sequence, status, queue offset, physical offset, store timestamp, count
 _MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
 _WORD = 0xFFFFFFFF
@@ -167,6 +167,8 @@ def drain_frames(
         if payload < BATCH_HEADER_BYTES or payload > size - FRAME_HEADER_BYTES:
             break
         slot = sequence % (len(slots) // SLOT_WORDS) * SLOT_WORDS
+        # A slot with this sequence: the frame was begun before, and the caller completes or answers
+        # it.
         if sequence != ring[RingCursor.SEQUENCE] + 1 or slots[slot] == sequence:
             break
         start = position + FRAME_HEADER_BYTES
@@ -189,6 +191,7 @@ def drain_frames(
         codes = data[start : start + 8 * n].view(np.int64)
         start += 8 * n
         if n + 2 * k > len(columns):
+            # Twice what is needed, so that frames that grow by little allocate seldom.
             columns = np.empty(2 * (n + 2 * k), np.int32)
         columns[: n + 2 * k] = data[start : start + 4 * (n + 2 * k)].view(np.int32)
         start += 4 * (n + 2 * k)

@@ -44,22 +44,24 @@ __all__ = [
     "wait_any",
 ]
 
+# FUTEX_WAITV_MAX of Linux.
 MOST_LINES = 128
 """How many lines ``wait_any`` takes."""
 _SYS_FUTEX = 202  # x86-64
-_SYS_SCHED_YIELD = 24
+_SYS_SCHED_YIELD = 24  # x86-64, too
 _PAUSES = 16  # then others may have the processor: some 0.3 µs, if none wants it
 _LONG_CYCLES = 50_000  # some 20 µs
-_SYS_FUTEX_WAITV = 449
+_SYS_FUTEX_WAITV = 449  # on every architecture
 _FUTEX_32 = 2  # the size of a word
-_MONOTONIC = 1
+_MONOTONIC = 1  # CLOCK_MONOTONIC, by which the time to wake up is given
 _WAITER_WORDS = 3  # struct futex_waitv: u64 value, u64 address, u32 flags, u32 reserved
 _FUTEX_WAIT = 0
 _FUTEX_WAKE = 1
-_EVERYONE = 0x7FFFFFFF
+_EVERYONE = 0x7FFFFFFF  # the largest number of waiters that the call takes
+# Positions in a line; see the top of the file.
 _FUTEX_WORD = 8
 _WAITERS = 12
-_POLL_S = 0.001
+_POLL_S = 0.001  # a thousand looks a second, at the price of a millisecond's delay
 _HAS_FUTEX = sys.platform == "linux" and platform.machine() == "x86_64"
 
 
@@ -154,6 +156,7 @@ if _HAS_FUTEX:
     def _wait(line: int, seen: int, timeout_ns: int, spin_cycles: int, timespec: OutInt64s) -> int:
         value = atomic_load_i64(line)
         now = begun = cycles()
+        # Below 0 if the thread was moved to a processor whose time stamp is behind.
         while value <= seen and 0 <= now - begun < spin_cycles:
             for _ in range(_PAUSES):
                 pause()
@@ -166,6 +169,8 @@ if _HAS_FUTEX:
         if value > seen:
             return value
         atomic_add_i32(line + _WAITERS, 1)
+        # First announced, then the word, then the value: a publish in between has changed the word,
+        # with which the system refuses to sleep, or it sees the waiter and wakes it.
         word = atomic_load_u32(line + _FUTEX_WORD)
         value = atomic_load_i64(line)
         if value <= seen:

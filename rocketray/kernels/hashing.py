@@ -30,14 +30,16 @@ __all__ = [
     "separated_key_hashes",
 ]
 
-_POLYNOMIAL = 0xEDB88320
+_POLYNOMIAL = 0xEDB88320  # of CRC-32 (IEEE), lowest bit first
 _ISAL_SYMBOL = "crc32_gzip_refl"
 KEY_END = 2  # separates properties, so no key contains it
 CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
-_INT_MIN = -(2**31)
+_INT_MIN = -(2**31)  # Java's abs returns it unchanged
 _REPLACEMENT = 0xFFFD
+# Powers of Java's 31, for one, two, four and eight characters at once.
 _POWER_1, _POWER_2, _POWER_4, _POWER_8 = np.uint64(31), np.uint64(31**2), np.uint64(31**4), 31**8
 _HIGH_BITS = np.uint64(0x8080808080808080)
+# Every other byte, and every other pair of bytes, of a word of eight.
 _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 
 

@@ -29,8 +29,9 @@ from .layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
 __all__ = ["Place", "put_keys", "search_chains"]
 
+# Positions in the header, after the begin time at 0.
 _END_TIME, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _ENTRY_COUNT = 8, 16, 24, 32, 36
-_SECONDS_MAX = 2**31 - 1
+_SECONDS_MAX = 2**31 - 1  # RocketMQ's limit of timeDiff
 _PREVIOUS = 16  # the offset of the previous entry's number
 
 
@@ -60,13 +61,17 @@ def put_keys(
     count = min(len(key_hashes), len(physical_offsets), len(store_timestamps_ms))
     while done < count and number < max_entries:
         time_ms = store_timestamps_ms[done]
+        # Within the slots for any hash, also a negative one of a damaged frame: the sign is the
+        # divisor's, as in Python.
         slot = INDEX_HEADER_BYTES + key_hashes[done] % hash_slots * INDEX_SLOT_BYTES
         previous = load_i32(index, slot)
+        # RocketMQ's rule for what counts as an empty slot.
         if previous <= 0 or previous > number:
             previous = 0
             slots_used += 1
         begin = load_i64(index, 0)
         seconds = 0
+        # RocketMQ's rules: 0 before the begin, or without one.
         if begin > 0 and time_ms > begin:
             seconds = min((time_ms - begin) // 1000, _SECONDS_MAX)
         entry = entries + number * INDEX_ENTRY_BYTES
@@ -75,6 +80,7 @@ def put_keys(
         store_i32(index, entry + 12, seconds)
         store_i32(index, entry + 16, previous)
         store_i32(index, slot, number)
+        # Only now, as in RocketMQ: the first entry's seconds count from the end of the file before.
         if number == 1:
             store_i64(index, 0, time_ms)
             store_i64(index, _BEGIN_OFFSET, physical_offsets[done])

@@ -41,7 +41,7 @@ __all__ = [
     "syscall",
 ]
 
-_VECTOR_BYTES = 64
+_VECTOR_BYTES = 64  # whose mask fills a word of 64 bits
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
@@ -49,6 +49,8 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: An
     return builder.gep(data, [offset])
 
 
+# Numbers in files are at any position. So each load and store says that its alignment is 1: LLVM
+# takes the type's for granted, and may choose an instruction that faults.
 def _loader(bits: int) -> Callable[..., Any]:
     @intrinsic
     def load(_typing: Any, array: Any, _offset: Any) -> Any:

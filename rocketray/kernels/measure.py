@@ -88,10 +88,12 @@ def measure_begun_record(buffer, position, end, size, magic):
         return _NO_RECORD
     topic_size = load_i16(buffer, topic_start - 2)
     if length_bytes == 1:
+        # The other byte is the last one of the body, or of its length.
         topic_size &= 0xFF
     properties_start = topic_start + topic_size + 2
     if topic_size < 0 or properties_start > end:
         return _NO_RECORD
+    # Java would read it as a negative length.
     if length_bytes == 1 and topic_size > TOPIC_V1_MAX_BYTES:
         return _NO_RECORD
     properties_size = load_i16(buffer, properties_start - 2)

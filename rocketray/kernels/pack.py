@@ -43,7 +43,7 @@ __all__ = [
     "pack_messages",
 ]
 
-ID_DIGITS = 12
+ID_DIGITS = 12  # 4 bytes of milliseconds and 2 of a counter
 _KEY_END = _PAIR_END = 2
 _BLANK = 0x20
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)

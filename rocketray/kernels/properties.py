@@ -34,12 +34,13 @@ __all__ = [
 ]
 
 _NAME_END, _PAIR_END = 1, 2
-_BLOCK_BYTES = 64
+_BLOCK_BYTES = 64  # what separator_mask looks at
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # the names of filters and columns, of which a process has few
 def join_names(names: tuple[str, ...]) -> tuple[Bytes, Int64s]:
     """Return the texts back to back in UTF-8, and their bounds: uint8[total] and int64[n + 1]."""
+    # A name with a lone surrogate equals none that is stored; an error would say less than that.
     encoded = [name.encode("utf-8", "surrogatepass") for name in names]
     bounds = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(name) for name in encoded], out=bounds[1:])
@@ -64,6 +65,7 @@ def _same(left, left_start, right, right_start, size):
 def _separators(buffer, start, end):
     """Return bit i for a separator at start + i, of up to 64 bytes before *end*."""
     if start + _BLOCK_BYTES <= len(buffer):
+        # Within the buffer, but maybe beyond the string: the bits behind its end are cleared.
         mask = separator_mask(buffer, start)
         if end - start < _BLOCK_BYTES:
             mask &= (np.uint64(1) << np.uint64(end - start)) - np.uint64(1)
@@ -82,6 +84,7 @@ def _note_value(segment, pair, split, end, i, names, name_bounds, value_starts, 
     for k in range(len(name_bounds) - 1):
         size = name_bounds[k + 1] - name_bounds[k]
         if size == split - pair and _same(segment, pair, names, name_bounds[k], size):
+            # Overwrites an earlier pair of that name: the last one counts.
             value_starts[k, i] = split + 1
             value_sizes[k, i] = end - split - 1
 

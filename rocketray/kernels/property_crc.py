@@ -26,8 +26,9 @@ __all__ = [
 ]
 
 CRC_PROPERTY_NAME = b"__CRC32#"
-_DIGITS = 10
+_DIGITS = 10  # of the largest 31-bit number, 2147483647
 CRC_PROPERTY_BYTES = len(CRC_PROPERTY_NAME) + 1 + _DIGITS + 1
+# Eight bytes, which are compared as one number.
 CRC_NAME_WORD = np.uint64(int.from_bytes(CRC_PROPERTY_NAME, "little"))
 CRC_NAME_BYTES = len(CRC_PROPERTY_NAME)
 _NAME_END, _PAIR_END, _ZERO = 1, 2, 0x30

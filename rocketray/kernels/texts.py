@@ -29,6 +29,8 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 @device
 def _is_plain(word):
     """Return whether none of eight bytes is 0x20 or less, or a bar: no closer check is needed."""
+    # The high bit of a byte is set if the subtraction borrowed there. A borrow may set that of the
+    # next byte, too: then the closer check finds nothing.
     low = (word - _ONES * np.uint64(_BLANK + 1)) & ~word & _HIGH_BITS
     bars = word ^ (_ONES * np.uint64(_BAR))
     return low | ((bars - _ONES) & ~bars & _HIGH_BITS) == 0
