@@ -92,7 +92,7 @@ def matches_crc_property(record: bytes | memoryview, properties_start: int) -> b
     if not _ANY_CRC.fullmatch(own):
         return True
     whole = record if begins else b"".join((record[:_SEPARATOR_PLACE], _SEPARATOR, own))
-    # Other digits are the CRC of the rest by chance once in 2**31: it was the property.
+    # Such digits are the CRC of the rest by chance once in 2**31: they are the property's.
     return own[len(CRC_PROPERTY_NAME) :] != crc_property(whole)[len(CRC_PROPERTY_NAME) :]
 
 
