@@ -26,7 +26,7 @@ __all__ = ["BloomParameters", "RocketBloomFilter", "bit_positions", "bloom_param
 
 _MASK_32 = 0xFFFFFFFF
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
-_BLOCK_BYTES = 16
+_BLOCK_BYTES = 16  # of murmur3 x64 128, whose constants follow and stand in its rounds
 _C1 = 0x87C37B91114253D5
 _C2 = 0x4CF5AD432745937F
 _BITS_MAX = 2**31 - 1  # RocketMQ counts bits in an int
@@ -39,7 +39,7 @@ class BloomParameters(NamedTuple):
     m: int
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)  # a node uses one pair; tests and tools ask for many
 def bloom_parameters(f: int, n: int) -> BloomParameters:
     """Return the size for *f* percent of false positives, 1 to 99, among *n* texts.
 
@@ -86,6 +86,7 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
                 f"{new.parameters.m} bits; read it with the error and count that it was written "
                 "with"
             )
+        # Bit j is 1 << (j % 8) of its byte, as in RocketMQ's BitsArray.
         new.bitarray = bitarray(endian="little")
         new.bitarray.frombytes(data)
         return new
@@ -102,6 +103,7 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
         positions = []
         for i in range(1, self.parameters.k + 1):
             combined = signed_32(low + i * high)
+            # As RocketMQ flips a negative number: abs would give another bit.
             positions.append((~combined if combined < 0 else combined) % self.parameters.m)
         return positions
 

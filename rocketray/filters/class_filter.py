@@ -133,6 +133,7 @@ def check_predicate(path: str, *, allowed: Collection[str] | None = None) -> tup
 
 def _check_home(path: str, function: Any, allowed: Collection[str]) -> None:
     """Raise for a function that an allowed module only imports, or builds from its imports."""
+    # A partial has the module of functools; what it calls is what runs.
     while isinstance(function, partial):
         function = function.func
     home = getattr(function, "__module__", None) or "builtins"
@@ -145,14 +146,16 @@ def _check_home(path: str, function: Any, allowed: Collection[str]) -> None:
 
 
 def _is_allowed(path: str, module: str, allowed: Collection[str]) -> bool:
+    # With the dot, so that shop allows shop.filters and not shopping.
     return path in allowed or any(f"{module}.".startswith(f"{each}.") for each in allowed)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # import and check once, for all members and streams
 def _load(module: str, name: str) -> Predicate:
     path = f"{module}:{name}"
     try:
         imported = import_module(module)
+    # A module that calls sys.exit when it is imported must not end the node.
     except (Exception, SystemExit) as error:
         raise PredicateError(
             f"predicate {path!r}: module {module!r} cannot be imported ({type(error).__name__}: "

@@ -35,7 +35,7 @@ __all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
 _LOG = logging.getLogger(__name__)
 _BLOOM = RocketBloomFilter(f=20, n=32)  # maxErrorRateOfBloomFilter, expectConsumerNumUseFilter
 _KEPT_DEAD_MS = 24 * 60 * 60 * 1000  # filterDataCleanTimeSpan
-_DEAD_SINCE_MS = 30_000  # assumed time between its consumers' leaving and a restart
+_DEAD_SINCE_MS = 30_000  # RocketMQ's guess of how long before a restart its consumers left
 _Int64s = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
 _BLOCK = 1024  # messages whose spans fit into the cache while every expression reads them
@@ -166,6 +166,8 @@ class ConsumerFilterManager:
         old = self.find(topic, group)
         if old is None:
             new = self._born(group, registered)
+        # RocketMQ's rules: an older subscription is ignored; the same one revives a dead filter and
+        # does not give it a new birth.
         elif version < old.client_version or (version == old.client_version and not old.is_dead):
             return
         elif version > old.client_version and subscription != old.subscription:

@@ -24,7 +24,7 @@ __all__ = ["SQL92", "ConsumerFilterData", "decode_filters", "encode_filters", "r
 
 SQL92 = "SQL92"
 _FORM = FileForm("config/consumerFilter.json")
-_FILE_MAX_BYTES = 64 * 1024 * 1024
+_FILE_MAX_BYTES = 64 * 1024 * 1024  # at 400 bytes a filter more than any node has
 _BITS_MAX = 8 * 32_747  # fits into a ConsumeQueueExt unit of 32767 bytes
 
 

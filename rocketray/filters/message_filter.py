@@ -89,6 +89,7 @@ class MessageFilter:
         self.tag_codes: npt.NDArray[np.int32] | None = None
         if self._tags.sub_string != "*":
             self.tag_codes = np.array(sorted(self._tags.code_set), np.int32)
+            # A filter is immutable and shared between threads, and so is its array.
             self.tag_codes.flags.writeable = False
 
     @property
@@ -125,6 +126,7 @@ class MessageFilter:
         assert self._predicate is not None
         try:
             answer = self._predicate(batch)
+        # A predicate that calls sys.exit must not end the filter's process.
         except (Exception, SystemExit) as error:
             raise self._failed(f"a batch of {len(batch)}", error) from error
         found = _truth_values(answer)

@@ -71,6 +71,7 @@ class PredicateRun:
         self._asked = 0
         self._began_s = self._called_s = clock_s()
         self.is_over = self.is_slow = self._is_taken = False
+        # Held between calls of the predicate and never during one, so take() does not wait for it.
         self._lock = threading.Lock()
 
     def go(self) -> None:
@@ -83,6 +84,7 @@ class PredicateRun:
             except PredicateError as error:
                 self._asked = first  # the call returned, so no message is late
                 if stop - first > 1:
+                    # The half before it is asked first; the rest is still on the stack.
                     self._ends.append((first + stop) // 2)
                     continue
                 answers = np.array([FAILED], np.int8)
@@ -110,6 +112,7 @@ class PredicateRun:
     def _may_call(self, stop: int) -> bool:
         with self._lock:
             now = self._called_s = self._clock_s()
+            # Not before the first message is settled, or a slow predicate would make no progress.
             self.is_slow = self._settled > 0 and now - self._began_s > self._limit_s
             if self._is_taken or self.is_slow:
                 return False
@@ -118,6 +121,7 @@ class PredicateRun:
 
     def _settle(self, answers: npt.NDArray[np.int8]) -> None:
         with self._lock:
+            # Taken, these messages were reported as late already.
             if not self._is_taken:
                 self._verdicts[self._settled : self._settled + len(answers)] = answers
                 self._settled = self._asked = self._settled + len(answers)

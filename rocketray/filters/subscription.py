@@ -39,7 +39,7 @@ EXPRESSION_MAX_CHARS = SQL_MAX_CHARS
 _SHOWN_CHARS = 60  # of an expression that is too long to show
 _ALL = "*"
 _SEPARATOR = "||"
-_NAMED_MAX_CHARS = 128
+_NAMED_MAX_CHARS = 128  # a name, @ and a version are 74
 _FIELDS_WITH_RULES = 5  # all but the name
 _WORDS = {"TAG": "tags", "SQL92": "sql", "CLASS": "where"}
 
@@ -185,6 +185,7 @@ class Subscription:
         }
         if self.on_error != "stop":
             value["onFilterError"] = self.on_error
+        # A key is left out where its absence means the same, as in files of before the key existed.
         if self.dialect not in (None, "rocketmq"):
             value["dialect"] = self.dialect
         if self.rules not in (None, 1):
