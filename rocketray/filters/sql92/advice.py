@@ -39,11 +39,11 @@ from .printer import to_sql
 
 __all__ = ["Advice", "AdviceCode", "Sample", "advise", "tags_meant"]
 
-_OF_ROCKETMQ = ("TAGS", "KEYS")
-_SHOWN_VALUE_CHARS = 40
+_OF_ROCKETMQ = ("TAGS", "KEYS")  # properties of every producer's messages
+_SHOWN_VALUE_CHARS = 40  # of a message's value in a warning
 _Warning = tuple["AdviceCode", str]
 """The kind of a warning about a node, and its sentence."""
-_BETWEEN_TAGS = re.compile(r"\s*[|,;]+\s*|\s+")
+_BETWEEN_TAGS = re.compile(r"\s*[|,;]+\s*|\s+")  # how people separate tags who do not know of ||
 
 
 class AdviceCode(Enum):
@@ -116,6 +116,7 @@ def advise(root: Expression, sample: Sample | None = None) -> list[Advice]:
     for node in walk(root):
         subject = to_sql(node)
         for code, sentence in (*_about_node(node), *_repeated(node)):
+            # These say why it can never be true, which need not be said twice.
             if code in _EXPLAINS_NEVER and subject in explained:
                 found = [each for each in found if each.subject != subject]
             found.append(Advice(code, subject, sentence))

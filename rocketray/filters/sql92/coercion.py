@@ -62,9 +62,11 @@ Comparator = Callable[[Any, Any], int]
 """Returns negative, zero or positive, for two present values of the kinds that it was made for."""
 
 _SAFE_DIGITS = 9  # any 9 digits fit into 32 bits
-_INT64_DIGITS = 19
+_INT64_DIGITS = 19  # of 2**63 - 1
 _FAILURES = {32: EvaluationErrorKind.NOT_INT32, 64: EvaluationErrorKind.NOT_INT64}
 _DIGITS = re.compile(r"([+-]?)(\d+)")  # \d is any decimal digit of Unicode, as Character.digit
+# Possessive (++, *+), here and below: a text comes from a message, and no text may make a match go
+# back and take more than linear time.
 _DECIMAL = re.compile(
     r"[+-]?(?:NaN|Infinity|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?)"
 )
@@ -74,8 +76,8 @@ _HEXADECIMAL = re.compile(
 _NUMBER = re.compile(
     r"([+-]?)(?:([0-9]++)(?:\.([0-9]*+))?|\.([0-9]++))(?:[eE]([+-]?)0*+([0-9]*+)(?<=[0-9]))?"
 )
-_SHORT_DIGITS = 18
-_FAR = 10**_SHORT_DIGITS
+_SHORT_DIGITS = 18  # so many digits always fit into 63 bits
+_FAR = 10**_SHORT_DIGITS  # the largest exponent that is looked at: see _compare_with_integer
 
 
 def to_int32(text: str) -> int:
@@ -213,6 +215,7 @@ def _to_integer(text: str, bits: int) -> int:
         else "".join(str(unicodedata.decimal(digit)) for digit in match[2])
     )
     significant = digits.lstrip("0")  # Java accepts any number of leading zeros, Python does not
+    # More digits do not fit, and int() of thousands of them would raise an error of its own.
     value = int(match[1] + (significant or "0")) if len(significant) <= _INT64_DIGITS else 1 << bits
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise FilterEvaluationError(
@@ -225,6 +228,7 @@ def _from_hexadecimal(text: str) -> float:
     try:
         return float.fromhex(text)
     except OverflowError:
+        # Java's valueOf rounds to infinity, where Python raises.
         return -math.inf if text.startswith("-") else math.inf
 
 

@@ -78,4 +78,5 @@ def _compile(sql: str, dialect: Dialect, rules: int) -> CompiledExpression | Fil
     try:
         return CompiledExpression(sql, parse(sql, dialect, rules))
     except FilterSyntaxError as error:
+        # A traceback would keep the frames of this call alive with the cache.
         return error.with_traceback(None)

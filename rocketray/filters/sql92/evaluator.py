@@ -145,6 +145,7 @@ def _compare_with_literal(node: nodes.Compare, name: str, literal: nodes.Literal
     if literal.kind is Kind.STRING:
         return _compare_text(name, test, constant)
     convert, wanted = converter(literal.kind), constant
+    # Doubles are ordered as by Double.compareTo, and numbers of any form by their value.
     if literal.kind is Kind.DOUBLE or (node.numeric and literal.kind.is_number):
         compare = comparator(Kind.STRING, literal.kind, numeric=node.numeric)
         convert, wanted = (lambda text: compare(text, constant)), 0

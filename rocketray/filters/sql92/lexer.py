@@ -72,6 +72,7 @@ class Token(NamedTuple):
 
 _BLANK = re.compile(r"[ \t\n\r\f]++|/\*(?s:.*?)\*/")
 _BLANK_OR_LINE_COMMENT = re.compile(rf"{_BLANK.pattern}|--[^\n\r]*+[\n\r]")
+# Possessive (++, *+): what matched is never divided again, so lexing is linear in the text.
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
 _FLOAT = re.compile(r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++[eE][+-]?[0-9]++")
 _INTEGER = re.compile(r"0|[1-9][0-9]*+[lL]?")

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 __all__ = ["BYTE_TOKENS_MAX", "Automaton", "compile_like", "has_any_one", "like_table"]
 
 BYTE_TOKENS_MAX = 62  # so many states fit into a signed 64-bit number
-_ANY_ONE, _ANY_NUMBER = "_", "%"
+_ANY_ONE, _ANY_NUMBER = "_", "%"  # SQL's; only ESCAPE makes them characters
 
 _Symbol = TypeVar("_Symbol", str, int)
 
@@ -63,6 +63,7 @@ def like_table(pattern: str, escape: str | None = None) -> list[int] | None:
     characters, repeated = _parse(pattern, escape)
     tokens: list[int | None] = []
     repeats = set()
+    # An empty token at the end, where a last % repeats.
     for number, token in enumerate((*characters, "")):
         if number in repeated:
             repeats.add(len(tokens))

@@ -114,6 +114,8 @@ class TextOperator:
 
 # -- CONTAINS and similar -----------------------------------------------------------------------
 
+# A lone surrogate, which in Java matches half of a character; and U+FFFD, which invalid UTF-8 is
+# read as.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _EXOTIC = re.compile("[\ud800-\udfff\ufffd]")
 

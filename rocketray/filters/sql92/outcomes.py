@@ -24,8 +24,10 @@ from .operators import IN
 __all__ = ["Outcome", "conflicting", "outcome_of", "outcomes"]
 
 _LITERALS_MAX = 64  # with more literals, regions are not tried: the result is "anything"
+# Where a number stops fitting into an int32 or int64, and the two zeros.
 _EDGES = (0, -0.0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63))
 _BEYOND = Fraction(2) ** 1024  # the double that would follow the largest one
+# What conversions treat specially, and a text that is none of it.
 _TEXTS = ("", "text", "true", "FALSE", "NaN", "Infinity", "-Infinity", " 5 ")
 
 
@@ -118,6 +120,7 @@ def _both(left: Outcomes, right: Outcomes) -> Outcomes:
         elif one is Outcome.TRUE:
             found |= right
         else:
+            # Unknown and true is unknown; false and an error win over unknown.
             found |= {Outcome.NULL if each is Outcome.TRUE else each for each in right}
     return frozenset(found)
 
@@ -152,6 +155,8 @@ def _number(literal: nodes.Literal) -> int | float | None:
 def _regions(literals: Iterable[int | float]) -> set[int | float]:
     """Return a number from each region, and the edges, that *literals* and their negatives make."""
     edges = sorted({*literals, *(-value for value in literals), *_EDGES})
+    # Beyond all literals but those close to the largest double, 1.8e308, whose neighbours are
+    # tried.
     found: set[int | float] = {-1.5e308, 1.5e308}
     for value in edges:
         found |= {value, value - 1, value + 1}

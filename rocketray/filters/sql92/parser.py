@@ -27,9 +27,9 @@ from .operators import IN, Form, Operator, TextOperator
 
 __all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "parse"]
 
-SQL_MAX_CHARS = 4096
-DEPTH_MAX = 64
-NODES_MAX = 1000
+SQL_MAX_CHARS = 4096  # ours: RocketMQ has no limit but the stack of its parser
+DEPTH_MAX = 64  # six frames a bracket, so some 400 of Python's 1000
+NODES_MAX = 1000  # ours, too
 _SHOWN_CHARS = 60  # of an expression that is too long to show
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
@@ -370,6 +370,7 @@ class _Parser:
 
     def _double(self, token: Token) -> nodes.Literal:
         value = float(token.text)
+        # RocketMQ refuses what is below Double.MIN_VALUE, and so 0.0, too.
         if value in (0.0, float("inf")):
             self._tokens.fail_at_token(reasons.double_out_of_range(is_zero=value == 0.0))
         return nodes.Literal(Kind.DOUBLE, value)

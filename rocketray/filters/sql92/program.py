@@ -27,13 +27,14 @@ from .operators import IN, Encoded
 
 __all__ = ["compile_program", "state_of"]
 
+# A literal on the left: 5 < a is a > 5 for the instruction, which has the property first.
 _MIRRORED = {
     Accepts.LESS: Accepts.GREATER,
     Accepts.LESS_OR_EQUAL: Accepts.GREATER_OR_EQUAL,
     Accepts.GREATER: Accepts.LESS,
     Accepts.GREATER_OR_EQUAL: Accepts.LESS_OR_EQUAL,
 }
-_EQUALITIES = (Accepts.EQUAL, Accepts.UNEQUAL)
+_EQUALITIES = (Accepts.EQUAL, Accepts.UNEQUAL)  # they compare texts as texts, the others as numbers
 _FAILURES = {Kind.INT32: State.NOT_INT32, Kind.INT64: State.NOT_INT64}
 _NEVER = -1  # not a state: neither neutral nor a reason to jump
 
