@@ -365,7 +365,7 @@ class StoredMessage:
         return [key for key in self.properties.get(KEYS, "").split(" ") if key]
 
     def has_key(self, key: str) -> bool:
-        """Return whether *key* is a business key of the message."""
+        """Return whether *key*, as it was sent, is a business key of the message."""
         return stored_key(key) in self.stored_keys
 
     @property

@@ -15,7 +15,7 @@ __all__ = ["process_environ", "with_environ"]
 
 
 def process_environ() -> Mapping[str, str]:
-    """Return the current environment of this process."""
+    """Return a copy of this process's environment, as it is now."""
     return dict(os.environ)
 
 

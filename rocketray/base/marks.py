@@ -262,7 +262,7 @@ class Marked(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All its properties."""
+        """All its properties, the user's and the marks."""
 
 
 def mark(record: Marked, name: str) -> str | None:

@@ -160,7 +160,7 @@ def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
 
 
 def committed_flag(half: StoredMessage) -> int:
-    """Return the SYSFLAG of a committed half."""
+    """Return the SYSFLAG of a committed half: its own, with COMMIT as the state."""
     return half.sys_flag & ~_TRANSACTION_BITS | _COMMITTED
 
 
@@ -170,7 +170,7 @@ def given_up(half: StoredMessage) -> ForwardedMessage:
 
 
 def decision_message(decision: Decision) -> Message:
-    """Return *decision* in its stored form."""
+    """Return *decision* as a message of ``END_TOPIC``: its outcome is the tag, its half the key."""
     key = decision.unique_key
     return Message(
         END_TOPIC,

@@ -69,7 +69,7 @@ class ConsumerFilterManager:
         return self._filters
 
     def find(self, topic: str, consumer_group: str) -> ConsumerFilterData | None:
-        """Return the filter of a group for a topic."""
+        """Return the filter of a group for a topic, dead or living; None without one."""
         return self._filters.get(topic, {}).get(consumer_group)
 
     def register(self, consumer_group: str, subscriptions: Iterable[ConsumerSubscription]) -> None:

@@ -29,7 +29,7 @@ class RecordView(Protocol):
 
     @property
     def topic(self) -> str:
-        """The topic."""
+        """The topic in which it is stored."""
 
     @property
     def tags(self) -> str | None:

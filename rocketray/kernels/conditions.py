@@ -151,7 +151,7 @@ def _compare_texts(segment, starts, sizes, left, right, row, when_equal):
 
 @device
 def _compare_number(segment, start, size, test, constant, failure):
-    """Compare a property with an integer."""
+    """Compare a property with an integer; *failure* is the state of a text that Java refuses."""
     kind, value = read_integer(segment, start, start + size, failure == State.NOT_INT32)
     if kind == BAD:
         return failure

@@ -62,7 +62,7 @@ OF_ANY, OF_TAGS, OF_KEYS = range(3)
 
 @device
 def _write_digits(out, at, number):
-    """Write twelve hex digits."""
+    """Write the low 48 bits of a number as twelve hex digits."""
     for i in range(ID_DIGITS):
         out[at + ID_DIGITS - 1 - i] = _HEX[number & 15]
         number >>= 4

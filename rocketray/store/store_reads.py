@@ -173,7 +173,7 @@ class StoreReads:
         return QueueOffset(queue.min_offset if queue else 0)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """Return the offset of the next message."""
+        """Return the offset of the next message; 0 for a queue without a message."""
         queue = self._queues.find(topic, queue_id)
         return QueueOffset(queue.max_offset if queue else 0)
 

@@ -63,7 +63,7 @@ class _TokenReader:
         """The token after :attr:`token`, or the same one if it is the last."""
 
     def advance(self) -> Token:
-        """Read a token."""
+        """Read the current token and return it; the next one becomes current."""
         self.previous, self.token = self.token, self.following
         self.following = next(self._unread, self.token)
         return self.previous
@@ -90,7 +90,7 @@ class _TokenReader:
         return self.advance()
 
     def leave(self) -> None:
-        """Leave one level."""
+        """Leave the level of the last :meth:`enter`."""
         self._depth -= 1
 
     def fail_at_token(self, reason: str) -> NoReturn:

@@ -115,7 +115,7 @@ class _Compiler:
             self._emit(Operation.MOVE, into, target.register)
 
     def negation(self, node: nodes.Not, into: _Into) -> None:
-        """Append NOT."""
+        """Append NOT of a truth value, whose register is above the target's."""
         self.condition(node.operand, into.above())
         self._emit(Operation.NOT, into, into.register + 1)
 

@@ -155,7 +155,7 @@ class Packed:
 
     @property
     def packed_bytes(self) -> int:
-        """Its size."""
+        """The size of the frame."""
         return len(self.frame)
 
     def pack_into(self, out: npt.NDArray[np.uint8]) -> None:

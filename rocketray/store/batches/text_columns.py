@@ -54,7 +54,7 @@ class Spans:
 
     @classmethod
     def nulls(cls, count: int) -> Spans:
-        """Return *count* nulls."""
+        """Return *count* nulls: spans of size -1, of no data."""
         zeros = np.zeros(count, np.int64)
         return cls(np.empty(0, np.uint8), zeros, np.full(count, -1, np.int64))
 

@@ -82,11 +82,11 @@ class FileSystem:
         return _boot_number()
 
     def exists(self, path: Path) -> bool:
-        """Return whether *path* exists."""
+        """Return whether *path* exists, as a file or as a directory."""
         return path.exists()
 
     def is_directory(self, path: Path) -> bool:
-        """Return whether *path* is a directory."""
+        """Return whether *path* is a directory; False if it does not exist."""
         return path.is_dir()
 
     def names(self, directory: Path) -> list[str]:
@@ -94,14 +94,14 @@ class FileSystem:
         return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
 
     def size(self, path: Path) -> int:
-        """Return the number of bytes of a file."""
+        """Return the number of bytes of a file, written or not."""
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):  # whose size differs from file system to file system
             raise StoreError(_NO_FILE.format(path))
         return found.st_size
 
     def read(self, path: Path, limit: int) -> bytes:
-        """Return the first *limit* bytes of a file."""
+        """Return the first *limit* bytes of a file, or all of it if it is shorter."""
         descriptor = _open(path, os.O_RDONLY)
         with os.fdopen(descriptor, "rb") as file:
             return file.read(limit)
@@ -132,7 +132,7 @@ class FileSystem:
             os.close(descriptor)
 
     def open(self, path: Path, *, read_only: bool) -> OpenFile:
-        """Open a file for mapping."""
+        """Open a file, which must exist, for mapping."""
         return OpenFile(path, read_only=read_only)
 
     def lock(self, path: Path, content: bytes) -> FileLock:
@@ -147,14 +147,14 @@ class FileSystem:
             raise StoreError(_NO_FILE.format(new_path)) from None
 
     def unlink(self, path: Path) -> None:
-        """Remove a file, if it exists."""
+        """Remove a file, if it exists; for good when its directory is synced."""
         try:
             path.unlink(missing_ok=True)
         except IsADirectoryError:
             raise StoreError(_NO_FILE.format(path)) from None
 
     def make_directory(self, path: Path) -> None:
-        """Create a directory, if it does not exist."""
+        """Create a directory, if it does not exist, in one that does."""
         path.mkdir(exist_ok=True)
 
     def sync(self, path: Path) -> None:
@@ -215,7 +215,7 @@ class OpenFile:
         return self.size
 
     def cut(self, size: int) -> None:
-        """Cut the file to its first *size* bytes."""
+        """Cut the file to its first *size* bytes; no map may reach beyond them."""
         with self._opened() as descriptor:
             os.ftruncate(descriptor, size)
 
@@ -249,7 +249,7 @@ class OpenFile:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """Give a descriptor of the file."""
+        """Give the file's descriptor, opened for the block if it is mapped and so has none."""
         if self._descriptor >= 0:
             yield self._descriptor
             return
@@ -281,7 +281,7 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Release the lock."""
+        """Release the lock, which the closing of its descriptor does."""
         os.close(self._descriptor)
 
 

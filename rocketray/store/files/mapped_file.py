@@ -143,7 +143,7 @@ class MappedFile:
         return self._map[position : position + size]
 
     def write(self, position: int, content: bytes) -> None:
-        """Write *content* at *position*."""
+        """Write *content* at *position*; :meth:`reserve` gave blocks to all of it."""
         self._map[position : position + len(content)] = content
 
     def find(self, content: bytes, position: int) -> int:

@@ -125,7 +125,7 @@ class MappedFileQueue:
         return self._starts[-1] + self.segment_bytes if self._starts else 0
 
     def start_of(self, offset: int) -> int:
-        """Return the first offset of the file of *offset*."""
+        """Return the first offset of the file of *offset*, whether there is one or not."""
         return offset - offset % self.segment_bytes
 
     def file(self, offset: int) -> MappedFile | None:
@@ -249,7 +249,7 @@ class MappedFileQueue:
             del self._forgotten[0]
 
     def close(self) -> None:
-        """Unmap all files."""
+        """Unmap all files, each when its last array is gone."""
         for file in (*self._files.values(), *self._to_close):
             file.close()
         self._files.clear()

@@ -206,7 +206,7 @@ def _agreed(directory: Path, kept: StoreConfig, given: StoreConfig | None) -> St
 
 
 def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None:
-    """Return the version and the settings."""
+    """Return the version and the settings; None without a file."""
     try:
         raw = file_system.read(path, _MAX_BYTES)
     except FileNotFoundError:

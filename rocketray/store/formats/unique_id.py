@@ -45,7 +45,7 @@ class UniqueIdGenerator:
         self._lock = threading.Lock()
 
     def next_id(self) -> str:
-        """Return a new id."""
+        """Return a new id, larger than all earlier ones of the month."""
         return f"{self.prefix}{self.take(1):012X}"
 
     def ids_from(self, first: int, count: int) -> npt.NDArray[np.uint8]:

@@ -123,11 +123,9 @@ class ImportSource:
         self._files.close()
 
     def __enter__(self) -> Self:
-        """Return the source itself; it is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the source."""
         self.close()
 
     def _topic(self, name: bytes, offset: int) -> str:

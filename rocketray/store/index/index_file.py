@@ -60,7 +60,7 @@ class IndexHeader(NamedTuple):
 
 
 def index_file_bytes(hash_slots: int, max_entries: int) -> int:
-    """Return the size of a file."""
+    """Return the size of a file with so many slots and places for entries."""
     return INDEX_HEADER_BYTES + hash_slots * INDEX_SLOT_BYTES + max_entries * INDEX_ENTRY_BYTES
 
 
@@ -130,11 +130,11 @@ class IndexFile:
         return slots, entries.view(INDEX_ENTRY)
 
     def entry_position(self, number: int) -> int:
-        """Return the position of the entry *number* in the file."""
+        """Return the position of the entry *number* in the file; entries count from 1."""
         return INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES
 
     def slot_position(self, slot: int) -> int:
-        """Return the position of a slot in the file."""
+        """Return the position of a slot in the file; slots count from 0."""
         return INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
 
     def header(self) -> IndexHeader:

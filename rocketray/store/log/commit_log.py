@@ -71,7 +71,7 @@ class CommitLog:
 
     @property
     def min_offset(self) -> PhysicalOffset:
-        """The first remaining offset."""
+        """The first remaining offset, which is that of a file: only whole files are removed."""
         return PhysicalOffset(self.files.min_offset)
 
     @property

@@ -72,7 +72,7 @@ class QueueTable:
         return sorted(self._queues.items(), key=lambda item: item[0])
 
     def all(self) -> list[ConsumeQueue]:
-        """Return every queue."""
+        """Return every queue, in the order in which they were opened."""
         return list(self._queues.values())
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -186,7 +186,7 @@ class RecordReader(ABC):
         return joined_array([part.bodies() for part in self.records(entries)], pa.binary())
 
     def tags(self, entries: EntryColumns) -> list[str | None]:
-        """Return the messages' tags."""
+        """Return the messages' tags, None where there is none."""
         found: list[str | None] = []
         for part in self.records(entries):
             starts, sizes = part.find([TAGS])
@@ -194,7 +194,7 @@ class RecordReader(ABC):
         return found
 
     def property_strings(self, entries: EntryColumns) -> list[bytes]:
-        """Return the messages' property strings."""
+        """Return the messages' property strings, as they are stored."""
         found: list[bytes] = []
         for part in self.records(entries):
             starts, sizes = part.fields[Field.PROPERTIES_START], part.fields[Field.PROPERTIES_SIZE]

@@ -121,7 +121,7 @@ class Replay:
         return True
 
     def _put_queue(self, topic: str, queue: ConsumeQueue, block: LogBlock) -> None:
-        """Put the entries of records of one queue."""
+        """Put the entries of records of one queue, a run of consecutive queue offsets at a time."""
         runs = _runs(block.queue_offsets)
         if self.start <= self._log.min_offset and id(queue) not in self._begun:
             self._begun.add(id(queue))
