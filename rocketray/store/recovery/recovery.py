@@ -163,15 +163,19 @@ def recover(
         log.trust_end(replay.end)
     else:
         for queue in queues.all():
+            # The replay may put entries again below the ends that the sums cover.
             forget_checksums(queue)
         if trust is Trust.CHECKPOINT and salvage is Salvage.NOTHING:
             replay = _replay_from_checkpoint(log, queues, index, checkpoint)
         else:
             kept_index = None if salvage is Salvage.ALL_BUT_INDEX else index
             replay = _replay_all(log, queues, kept_index, checkpoint, trust, was_closed=was_closed)
+        # Only what is before the replayed part counts as flushed: the caller's flush syncs the
+        # rest.
         kept = log.cut(replay.end, flushed=replay.start)
         _rewrite(log, queues, replay)
     for queue in queues.all():
+        # A queue whose last messages a power failure took ends behind the gap that they left.
         queue.max_offset = queue.gaps.after(queue.max_offset)
         find_begin(queue, log.min_offset)
         if not was_clean:
@@ -263,6 +267,7 @@ def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
     trusted_until = checkpoint.trusted_until_ms()
     for start in reversed(log.files.starts):
         for _, found, _ in walk(log.files, start, verify=True):
+            # The first record of each file, and not one with the time 0, as in recoverAbnormally.
             if 0 < found.store_timestamp_ms <= trusted_until:
                 return start
             break
@@ -274,6 +279,7 @@ def _after_clean_stop(log: CommitLog, queues: QueueTable, index: KeyIndex) -> Re
     start = _clean_start(log, queues)
     if start is None:
         return None
+    # Records of transactions are in no queue, so the log may end behind the last entry.
     replay = Replay(log, queues, index, keys_after=index.position(), vouched_until_ms=_NO_LIMIT)
     try:
         replay.run(start)
@@ -296,6 +302,7 @@ def _replay_from_checkpoint(
     try:
         return _replay_from(start, replay, queues)
     except QueueGapError:
+        # The checkpoint covers entries that are not there: no part of the queues is trusted.
         return _replay_all(log, queues, index, checkpoint, Trust.CHECKPOINT, was_closed=False)
 
 

@@ -94,6 +94,7 @@ class Replay:
             StoreFullError: there is no space for entries or keys.
         """
         self.start = self.end = start
+        # What the queues lost may be of records before *start*.
         lost = any(queue.has_lost_units or queue.lost_end for queue in self._queues.all())
         if lost and start > self._log.min_offset:
             raise QueueGapError
@@ -114,6 +115,7 @@ class Replay:
         """Add a hole, unless the record *behind* it may never have been whole."""
         if behind >= self._vouched_below and store_timestamp_ms >= self._vouched_until_ms:
             return False
+        # The record behind the last hole did not pass all checks, so the two are one hole.
         if self.holes and self.holes[-1].end == start:
             start = self.holes.pop().start
         self.holes.append(Hole(start, behind, "there is no complete record"))
@@ -123,6 +125,7 @@ class Replay:
     def _put_queue(self, topic: str, queue: ConsumeQueue, block: LogBlock) -> None:
         """Put the entries of records of one queue, a run of consecutive queue offsets at a time."""
         runs = _runs(block.queue_offsets)
+        # Where the log is read from its begin, a queue's first record tells where the queue begins.
         if self.start <= self._log.min_offset and id(queue) not in self._begun:
             self._begun.add(id(queue))
             self._begin(queue, block)
@@ -141,6 +144,7 @@ class Replay:
 
         If that record's offset does not lead to the next ones', theirs are trusted.
         """
+        # Ranks, because a known gap between two records is no jump.
         ranks = ranks_of(np.maximum(block.queue_offsets, 0), queue.gaps)
         first = next((first for first, end in _runs(ranks) if end - first > 1), 0)
         begins_at = queue.gaps.back(int(block.queue_offsets[first]) + 1, first + 1)
@@ -186,6 +190,7 @@ class Replay:
 
         They point into the hole, one byte further each, so that entries still ascend.
         """
+        # Nothing is missing in the part that was read, so it is missing before it.
         if self.start > self._log.min_offset and not self.holes:
             raise QueueGapError
         count = queue.gaps.count(queue.max_offset, begins_at)
@@ -195,6 +200,7 @@ class Replay:
             return False  # so many records do not fit between
         holes = [hole for hole in self.holes if after <= hole.start < before]
         if not holes:
+            # No hole is known there, so it is whole records whose queue or queue offset is wrong.
             holes = [Hole(after, before, f"{count} messages of one queue are missing here")]
             self.holes += holes
         offsets = holes[0].start + np.arange(count, dtype=np.int64)
@@ -220,6 +226,7 @@ class Replay:
 
     def _put_keys(self, index: KeyIndex, block: LogBlock) -> None:
         hashes, offsets, times = record_keys(block.only(block.physical_offsets >= self._keys_from))
+        # The last indexed record may have been given only some of its keys.
         if len(offsets) and offsets[0] == self._keys_from:
             there = min(self._keys_there, int((offsets == self._keys_from).sum()))
             hashes, offsets, times = hashes[there:], offsets[there:], times[there:]

@@ -158,6 +158,7 @@ class Scrubber:
         """Return the file to read next, and begin a pass if none is under way."""
         size = self._config.commit_log_segment_bytes
         names = self._file_system.names(self._directory / "commitlog")
+        # 20 digits, as segment_name gives them.
         starts = [int(name) for name in names if len(name) == 20 and name.isdecimal()]
         if self._is_written:
             starts = [start for start in starts if start + size <= end]
