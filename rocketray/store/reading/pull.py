@@ -76,8 +76,8 @@ class PullLimits:
     fall under the limits for disk.
     """
 
-    max_bytes: float = 8 * 1024 * 1024
-    max_time_ms: float = 100
+    max_bytes: float = 8 * 1024 * 1024  # two of the largest bodies
+    max_time_ms: float = 100  # the end of a read whose filter matches nothing
     max_scan_entries: float = inf
     max_queue_files: float = inf
     memory_max_count: float = inf
@@ -90,14 +90,14 @@ class PullLimits:
     def broker(cls) -> PullLimits:
         """Return a broker's defaults: 800 entries, 32 messages or 8 from disk, one queue file."""
         return cls(
-            max_bytes=128 * 1024 * 1024,
+            max_bytes=128 * 1024 * 1024,  # what a pull passes as maxTotalMsgSize
             max_time_ms=inf,
             max_scan_entries=800,  # maxFilterMessageSize 16000 / 20
-            max_queue_files=1,
-            memory_max_count=32,
-            memory_max_bytes=256 * 1024,
-            disk_max_count=8,
-            disk_max_bytes=64 * 1024,
+            max_queue_files=1,  # travelCqFileNumWhenGetMessage
+            memory_max_count=32,  # maxTransferCountOnMessageInMemory
+            memory_max_bytes=256 * 1024,  # maxTransferBytesOnMessageInMemory
+            disk_max_count=8,  # maxTransferCountOnMessageInDisk
+            disk_max_bytes=64 * 1024,  # maxTransferBytesOnMessageInDisk
             resident_bytes=24 * 1024**3 * 40 // 100,  # 40 % of the 24 GiB it assumes
         )
 
