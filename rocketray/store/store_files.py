@@ -195,6 +195,8 @@ class StoreFiles:
         if report.changed_nothing():
             self._settled_end = self.log.max_offset
         elif not report.was_clean:
+            # What recovery returns is on disk before a message is taken (invariant 2 of
+            # recovery.py).
             self.flush(self.last_timestamp_ms, everything=True)
             if self.log.files.starts and not self._is_foreign:
                 write_past_recovery(self._directory, report, self._clock_ms(), self._file_system)
@@ -226,6 +228,7 @@ class StoreFiles:
         if trust is Trust.CLEAN_STOP:
             self._clean_stop.check_log(self.log)
         lock.mark.begin()
+        # A clean stop has synced all names.
         if not (lock.mark.was_clean and self._clean_stop.is_there()):
             sync_names(self._file_system, self._directory, only_new=lock.mark.has_durable_names)
         ensure_checkpoint(self._checkpoint, self._file_system)
@@ -243,6 +246,7 @@ class StoreFiles:
             was_closed=lock.mark.was_clean,
             clock_ms=self._clock_ms,
         )
+        # Before the recovery, which drops the checksums where it changes entries.
         changed = [] if self._is_foreign else self._clean_stop.changed_files(self.queues)
         difference = f"the content of {', '.join(changed)}" if changed else None
         trust = Trust.LOG if changed else trust

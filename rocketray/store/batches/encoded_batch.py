@@ -198,6 +198,7 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
             "have the same version of rocketray"
         )
     has_owner = bool(flags & BATCH_HAS_OWNER)
+    # A record has an i64 and an i32 beside it, and a key two i32.
     expected = FRAME_HEADER.size + 12 * records + 8 * keys + total + _EPOCH.size * has_owner
     if expected != len(buffer):
         raise InvalidMessageError(

@@ -289,6 +289,8 @@ def _open(path: Path, flags: int) -> int:
     """Return a descriptor of a file; refuse a directory, which the system opens for reading."""
     try:
         with few_enough_files(path):
+            # Commands of other users may read, as far as the umask lets them; the node's alone
+            # writes.
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
     except IsADirectoryError:
         raise StoreError(_NO_FILE.format(path)) from None

@@ -185,6 +185,7 @@ class MappedFileQueue:
             return
         with self._lock:
             start = self.end
+            # Without files, or where an earlier call has created it.
             if not self._starts or start > self.start_of(written) + self.segment_bytes:
                 return
             self._create(start, self.segment_bytes)
@@ -231,6 +232,7 @@ class MappedFileQueue:
         They stay on disk until :meth:`remove_forgotten`, which is slow; this call is not.
         """
         with self._lock:
+            # Only lists change under the lock; the writer does not wait for the disk.
             gone = [start for start in self._starts[:-1] if start + self.segment_bytes <= offset]
             self._starts = self._starts[len(gone) :]
             self._to_close += [self._files.pop(start) for start in gone if start in self._files]

@@ -55,7 +55,7 @@ def encode_offset_id(store_host: tuple[str, int], physical_offset: int) -> str:
 def decode_offset_id(text: str) -> OffsetMessageId:
     """Return the parts of an offset id; raise :class:`ConfigError` for a text of another form."""
     raw = _unhex(text)
-    port, offset = _PORT_AND_OFFSET.unpack(raw[-12:])
+    port, offset = _PORT_AND_OFFSET.unpack(raw[-12:])  # i32, i64: the end of either form
     if port < 0 or offset < 0:
         raise ConfigError(f"message id {text!r} is invalid: its port or its offset is negative")
     address = raw[:-12]

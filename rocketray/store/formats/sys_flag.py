@@ -60,7 +60,7 @@ _KNOWN = COMPRESSED | TRANSACTION | COMPRESSION_TYPE | sum(_SINGLE_BITS)
 def sys_flag_names(sys_flag: int) -> list[str]:
     """Return the names of the bits, one text each; bits unknown to RocketMQ as a hex number."""
     names = []
-    kind = sys_flag >> 8 & 7
+    kind = sys_flag >> 8 & 7  # COMPRESSION_TYPE
     kind_name = _COMPRESSION_TYPES.get(kind, f"type {kind}")
     if sys_flag & COMPRESSED:
         names.append(f"COMPRESSED({kind_name})")

@@ -257,6 +257,7 @@ def _topics(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[list[str], _In
         first = int(unknown.argmax())
         name = data[starts[first] : starts[first] + sizes[first]]
         match_values(data, starts, sizes, name, np.array([0, len(name)], np.int64), same)
+        # Whatever the kernel finds, so that the loop ends.
         same[first] = True
         unknown &= ~same
         if _is_topic(name.tobytes()):

@@ -201,6 +201,7 @@ class ConsumeQueue:
             self.ext.clear()
         file = self.files.ensure(queue_offset * ENTRY_BYTES, ENTRY_BYTES)
         count = queue_offset - file.start // ENTRY_BYTES
+        # RocketMQ's fillers, so that a broker finds the begin of the queue, too.
         file.write(0, np.array([(0, FILLER_SIZE, 0)] * count, ENTRY).tobytes())
         self.min_offset = self.max_offset = queue_offset
         self._flushed = file.start // ENTRY_BYTES
