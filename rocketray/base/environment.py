@@ -23,7 +23,8 @@ def process_environ() -> Mapping[str, str]:
 def with_environ(changes: Mapping[str, str | None]) -> Iterator[None]:
     """Set variables, or unset them with None, for code and processes started inside the block.
 
-    The previous values are restored on exit, also if the block changed a variable itself.
+    The previous values are restored on exit, also if the block changed a variable itself. All
+    threads of the process see the changes.
     """
     before = {name: os.environ.get(name) for name in changes}
     _set(changes)

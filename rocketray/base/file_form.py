@@ -72,6 +72,7 @@ class FileForm:
             ValueError: *value* is no object, or its version is no number from 1 on.
         """
         version = value.get(_KEY, 1) if isinstance(value, dict) else None
+        # Not isinstance: true is an int in Python.
         if type(version) is not int or version < 1:
             raise ValueError(f"{_KEY} is {version!r:.40}")
         if version > self.version:

@@ -5,6 +5,7 @@ from __future__ import annotations
 try:
     from .tracing import LINKS_MAX, GroupQueue, Processing, Sending, Tracing
 except ModuleNotFoundError as error:  # pragma: no cover - the tests have it
+    # Of another module that is missing the advice below would hide the name.
     if not str(error.name).startswith("opentelemetry"):
         raise
     from rocketray.errors import ConfigError

@@ -174,6 +174,7 @@ class Tracing:
         span = self._tracer.start_span(
             f"{names.RECEIVE} {place.topic}",
             kind=SpanKind.CLIENT,
+            # Made afterwards, with both times: a poll that brings nothing has no span.
             start_time=begun_ms * _MS,
             attributes=_of_place(names.RECEIVE, place) | {names.BATCH_COUNT: count},
         )
