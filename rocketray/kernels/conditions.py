@@ -237,6 +237,7 @@ def run_program(
     assert starts.shape[0] == sizes.shape[0]
     assert starts.shape[1] == sizes.shape[1]
     odd = 0
+    # Enough for every program: sql92/program.py asserts it.
     registers = np.empty(len(program) + 1, np.int64)
     for row in range(len(states)):
         at = np.int64(0)

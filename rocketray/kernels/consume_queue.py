@@ -69,6 +69,7 @@ def _scan_for_many(raw, first, count, codes, out):
         value = load_i64(raw, number * ENTRY_BYTES + 12)
         bit = _bit_of(np.int32(value))
         is_set = (bits[bit >> np.uint64(6)] >> (bit & np.uint64(63))) & np.uint64(1)
+        # As in _scan_for_one: always written, and counted only if it may match.
         out[likely] = number
         likely += (value <= TAGS_CODE_EXT_MAX) | (is_set != 0)
     found = 0
@@ -217,6 +218,7 @@ def match_bits(
             ):
                 for i in range(len(bits)):
                     place = position + UNIT_BYTES + (bits[i] >> 3)
+                    # No branch for each bit: which are set differs from message to message.
                     missing |= ~(np.int64(units[place]) >> (bits[i] & 7)) & 1
         out[found] = number
         found += 1 - missing

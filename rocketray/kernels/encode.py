@@ -57,6 +57,7 @@ def write_records(
         store_i32(out, start, positions[i + 1] - start)
         store_i32(out, start + BODY_CRC, body_crcs[i])
         at = start + len(header)
+        # The header ends with the length of the body.
         store_i32(out, at - 4, size)
         copy_span(out, at, bodies, body_starts[i], size)
         at += size

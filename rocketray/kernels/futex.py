@@ -196,6 +196,7 @@ if _HAS_FUTEX:
         assert len(room) == count * _WAITER_WORDS + 2
         is_above = False
         for i in range(count):
+            # Announced first, as in _wait.
             atomic_add_i32(lines[i] + _WAITERS, 1)
             place = i * _WAITER_WORDS
             room[place] = atomic_load_u32(lines[i] + _FUTEX_WORD)

@@ -233,6 +233,7 @@ def join_texts(
             elif fields[k, ROLE] == OF_KEYS:
                 assert keys_at + size <= len(keys)
                 for j in range(start, end + 1):
+                    # A property has blanks between keys, a batch an end behind each.
                     keys[keys_at] = _KEY_END if texts[j] == _BLANK else texts[j]
                     keys_at += 1
         if at - tail_start > tail_max:
