@@ -153,6 +153,7 @@ class ConsumerFilterManager:
             topic: {
                 group: data
                 if data.is_dead
+                # At least the birth: a filter that died before it would be a living one (is_dead).
                 else replace(data, dead_time_ms=max(data.born_time_ms, left_ms))
                 for group, data in filters.items()
             }

@@ -78,6 +78,7 @@ _FLOAT = re.compile(r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]+
 _INTEGER = re.compile(r"0|[1-9][0-9]*+[lL]?")
 _STRING = re.compile(r"'[^']*+(?:''[^']*+)*+'")
 _QUOTED = re.compile(r'"[^"]++"')
+# Floats before integers: the longest match wins.
 _RULES = (
     (_FLOAT, TokenKind.FLOAT),
     (_INTEGER, TokenKind.INTEGER),
@@ -90,6 +91,7 @@ _KEYWORDS |= {
 }
 _SIGNS = {kind.value: kind for kind in TokenKind if len(kind.value) == 1}
 _SIGNS |= {each.sign: TokenKind.COMPARISON for each in Operator}
+# The longest first: <= is one sign.
 _SIGN = re.compile("|".join(map(re.escape, sorted(_SIGNS, key=len, reverse=True))))
 
 

@@ -83,9 +83,12 @@ def _composed(node: Expression) -> Outcomes:
     match node:
         case nodes.And(operands):
             found = _all_of(map(outcomes, operands))
+            # Operands about the same property may exclude each other; an And of one property alone
+            # was tried with values before.
             pairs = len({*map(property_names, operands)}) < len(operands)
             contradicts = pairs and len(property_names(node)) > 1 and conflicting(node) is not None
             return found - {Outcome.TRUE} if contradicts else found
+        # De Morgan, which holds for unknown and errors, too: a OR b is NOT (NOT a AND NOT b).
         case nodes.Or(operands):
             return frozenset(map(_negated, _all_of(map(_all_negated, operands))))
         case nodes.Not(operand):
