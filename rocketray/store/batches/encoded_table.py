@@ -155,6 +155,8 @@ class MeasuredTable:
         if self._options.properties_crc:
             starts = np.zeros(len(cursors), np.int64)
             write_property(out, cursors, CRC_NAME, CRC_NO_DIGITS, starts, self._crc_sizes[block])
+        # The sizes were measured by other code: a difference would be a record that no reader
+        # takes.
         assert (cursors == positions[1:]).all()
 
     @property

@@ -75,6 +75,7 @@ def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
             )
         )
         keys = [named.get(UNIQUE_KEY, ""), *named.get(KEYS, "").split(" ")]
+        # Indexed like a key, as at the import.
         keys.append(named.get(IMPORTED_OFFSET_ID, ""))
         collected.add(record, tags_code(named.get(TAGS)), [key.encode() for key in keys])
     return collected.encode(keeps_store_times=False)

@@ -268,6 +268,7 @@ class MessageColumns:
             bodies = [_checked_body(self._form.topic, body) for body in bodies]
         if not bodies:
             return
+        # All that may fail comes before the first list is changed, so an error adds none.
         tails = self._form.tails(messages, encoded)
         codes = {tags: tags_code(tags) for tags in {one.tags for one in messages}}
         self._bodies += bodies

@@ -143,6 +143,8 @@ class MessageLists:
                 names.append(f"{name}{NAME_VALUE_SEPARATOR}".encode())
                 texts.append(joined.encode())
             except UnicodeEncodeError:
+                # Only now is each message looked at: to check them one by one costs what columns
+                # save.
                 raise self._error_of(form, range(count)) from None
             names_size += len(names[-1])
             fields.append((names_size, texts_size, is_alike, _ROLES.get(name, OF_ANY)))

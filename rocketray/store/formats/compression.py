@@ -120,6 +120,7 @@ def inflate(stored: bytes, sys_flag: int, path: str, physical_offset: int) -> by
     if inflated is None:
         raise MessageTooLargeError(
             f"{path}: the inflated body of the record at {physical_offset}",
+            # The true size is not known: inflating has stopped.
             INFLATED_BODY_MAX_BYTES + 1,
             INFLATED_BODY_MAX_BYTES,
         )

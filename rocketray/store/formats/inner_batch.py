@@ -51,6 +51,7 @@ def decode_units(batch: bytes, path: str, physical_offset: int) -> Iterator[Batc
     position = 0
     while position < len(batch):
         left = len(batch) - position
+        # Refused below where no whole head is left.
         size, body_size = -1, -1
         if left >= _UNIT_MIN_BYTES:
             size, _, _, flag, body_size = _HEAD.unpack_from(batch, position)

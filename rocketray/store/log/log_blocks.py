@@ -211,6 +211,7 @@ def read_block(
     n = list_records(data, start, position, offsets, sizes, queue_ids, queue_offsets, crcs)
     spans = np.empty((len(Field), n), np.int64)
     positions = offsets[:n] - start
+    # list_records has measured each by the same rules.
     assert measure_spans(data, positions, offsets[:n], sizes[:n], spans) < 0
     topics, topic_numbers = _topics(data, spans)
     good = topic_numbers >= 0

@@ -97,6 +97,7 @@ def unpack_records(frame: bytes | memoryview) -> Unpacked:
     entries = EntryColumns(
         _column(frame, np.int64, count, at),
         _column(frame, np.int32, count, at + 16 * count),
+        # Tags codes are not sent: filters have used them before.
         np.zeros(count, np.int64),
         _column(frame, np.int64, count, at + 8 * count),
     )

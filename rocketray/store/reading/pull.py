@@ -138,6 +138,8 @@ def pull(
     minimum, maximum = queue.min_offset, queue.max_offset
     if maximum == 0:
         return empty_result()
+    # In the order of getMessage: where all messages are deleted, the offset minimum = maximum is
+    # OFFSET_OVERFLOW_ONE.
     if queue_offset < minimum:
         status, following = GetMessageStatus.OFFSET_TOO_SMALL, minimum
     elif queue_offset == maximum:

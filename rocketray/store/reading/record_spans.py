@@ -237,6 +237,7 @@ class RecordReader(ABC):
                 f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is missing",
             )
         properties = found[Field.PROPERTIES_START], found[Field.PROPERTIES_SIZE]
+        # Before the queue offset, which may be what is damaged.
         damaged = find_crc_mismatches(segment, sizes.astype(np.int64), *properties)
         if damaged.any():
             raise CorruptRecordError(

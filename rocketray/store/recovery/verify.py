@@ -285,5 +285,5 @@ def _chain_problems(file: IndexFile) -> list[Problem]:
     used = int(np.count_nonzero(newest))
     if file.header().slots_used != used:
         what = f"its header counts {file.header().slots_used} slots in use, and there are {used}"
-        problems.append(Problem(str(file.path), 32, what))
+        problems.append(Problem(str(file.path), 32, what))  # its place in the header
     return problems
