@@ -76,6 +76,7 @@ _SYSTEM_TOPICS = frozenset(
 )
 _INTERNAL_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
 _INTERNAL_TOPICS = frozenset({SCHEDULE_TOPIC, GIVEN_UP_TOPIC})
+# What TopicValidator closes beside the topics that a node keeps for itself.
 _CLOSED_TOPICS = _INTERNAL_TOPICS | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
 # \Z, because $ would let a newline at the end pass.
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
