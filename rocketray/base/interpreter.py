@@ -42,7 +42,7 @@ def python_for_spark(environ: Mapping[str, str], executable: str) -> str | None:
 
 def _is_same(one: str, other: str) -> bool:
     """Return whether both paths are of one environment, which is a directory if it is virtual."""
-    # abspath keeps links, which Path has no function for: a virtual environment's python is a link
-    # to the base interpreter, so only its folder tells the two apart.
+    # A virtual environment's python is a link to the base interpreter, so only its folder tells the
+    # two apart. Texts, because importing rocketray runs this, and otherwise needs no pathlib.
     folders = (os.path.realpath(os.path.dirname(os.path.abspath(path))) for path in (one, other))  # noqa: PTH100, PTH120
     return len(set(folders)) == 1 and os.path.realpath(one) == os.path.realpath(other)
