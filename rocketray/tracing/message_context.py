@@ -54,12 +54,17 @@ def traced_messages(batch: _Batch) -> list[TracedMessage]:
 
 
 def with_context(properties: Mapping[str, str], context: Context) -> dict[str, str]:
-    """Return properties with the trace context, unless they have one."""
+    """Return properties with the trace context, unless they have one.
+
+    A state without a parent is of no trace, and W3C's rules drop it: beside this parent it would
+    be taken for the state of its trace.
+    """
     if TRACE_PARENT in properties:
         return {**properties}
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, context)
-    return {**carrier, **properties}
+    kept = {name: value for name, value in properties.items() if name != TRACE_STATE}
+    return {**carrier, **kept}
 
 
 def context_of(parent: str | None, state: str | None) -> Context:

@@ -138,13 +138,19 @@ def traced_many(
 
 
 def _carried_by_all(sending: Sending, properties: Mapping[str, Texts]) -> dict[str, Texts]:
-    return {**sending.carried(dict.fromkeys(properties, "")), **properties}
+    carried = sending.carried(dict.fromkeys(properties, ""))  # what was given is "" in it
+    return {name: value or properties[name] for name, value in carried.items()}
 
 
 def _with_columns(table: Table, options: ManyOptions, sending: Sending) -> Table:
-    columns = [*options.get("property_columns", ())]
-    for name, value in sending.carried(dict.fromkeys(columns, "")).items():
-        if name not in columns and name not in table.schema.names:
+    given = options.get("property_columns", ())
+    carried = sending.carried(dict.fromkeys(given, ""))
+    columns = [name for name in given if carried.get(name) == ""]
+    dropped = {*given}.difference(columns)
+    table = table.select([name for name in table.schema.names if name not in dropped])
+    for name, value in carried.items():
+        if value and name not in table.schema.names:
             table = table.append_column(name, pa.repeat(value, table.num_rows))
-            options["property_columns"] = columns = [*columns, name]
+            columns.append(name)
+    options["property_columns"] = columns
     return table

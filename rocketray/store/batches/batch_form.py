@@ -83,7 +83,8 @@ class EncodedBatch:
     def transaction(self) -> int:
         """The transaction state of the first record, and so of all: 0 without a transaction."""
         # The low byte of the big-endian SYSFLAG; what is shorter has no record and no state.
-        return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
+        last = SYS_FLAG + 3
+        return int(self.records[last]) & TRANSACTION if len(self.records) > last else 0
 
     def without_first(self, count: int) -> EncodedBatch:
         """Return the batch without its first *count* records, which are stored.

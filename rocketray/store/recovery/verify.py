@@ -168,8 +168,6 @@ class _Marks:
         if not len(rows):
             return good
         first, last = int(block.queue_offsets[rows].min()), int(block.queue_offsets[rows].max())
-        if last - first >= 2 * len(self._met):
-            return np.zeros(len(block), np.bool_)
         offsets, sizes, codes = self.queue.columns(first, last + 1)
         at = block.queue_offsets[rows] - first
         matching = (offsets[at] == block.physical_offsets[rows]) & (sizes[at] == block.sizes[rows])

@@ -91,6 +91,19 @@ def test_a_context_that_is_given_stays_whatever_it_is(
     assert links == ([0x00F067AA0BA902B7] if given == GIVEN else [])
 
 
+def test_a_state_without_a_context_is_of_no_trace(node: LocalNode, spans: Spans) -> None:
+    """W3C's rules drop it; beside the span's own context it would be taken for its state."""
+    state = {"tracestate": "other=1"}
+    with NodeProducer(node, tracing=spans.tracing) as producer:
+        producer.send("T", b"1", properties=state)
+        producer.send_many("T", [Message("T", b"2", properties=state)])
+        producer.send_many("T", bodies=[b"3"], properties={"tracestate": ["other=1"]})
+        table = pa.table({"body": [b"4"], "tracestate": ["other=1"]})
+        producer.send_many("T", table, property_columns=["tracestate"])
+    assert [message.properties.get("tracestate") for message in node.stored("T")] == [None] * 4
+    assert None not in contexts(node)
+
+
 def test_every_message_of_a_batch_has_the_context_of_its_span(
     node: LocalNode, spans: Spans
 ) -> None:
