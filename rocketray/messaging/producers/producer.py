@@ -35,7 +35,7 @@ from rocketray.store.formats.unique_id import UniqueIdGenerator
 
 from .batch import Batch, SendResult, SendResults
 from .batcher import Batcher
-from .links import Nearby, QueueLinks
+from .links import QueueLinks
 from .many import Table, check_messages, delayed_parts, parts_of
 from .message_sends import MessageSends
 from .parts import Part
@@ -81,13 +81,14 @@ class NodeProducer(OfOneProcess, what="producer"):
                 topic, born_host=born_host, id_prefix=self._ids.prefix, options=settings.records
             )
 
-        self._links = QueueLinks(node, form, first_turn=first_turn)
-        self._batcher = Batcher(self._links, self._ids, settings)
+        self.links = QueueLinks(node, form, first_turn=first_turn)
+        """Its queues, for parts of the node."""
+        self._batcher = Batcher(self.links, self._ids, settings)
         self._transactions: Transactions | None = None
         group, check = options.get("group"), options.get("check")
         if group is not None and check is not None:
             self._transactions = Transactions(node, group, check, self._ids.next_id)
-        sends = MessageSends(self._links, self._batcher, self._transactions)
+        sends = MessageSends(self.links, self._batcher, self._transactions)
         self._tracing = tracing = options.get("tracing")
         self.singles = sends if tracing is None else TracedSends(sends, tracing)
         """Sends of single messages, for :class:`~.async_producer.NodeAsyncProducer`."""
@@ -189,7 +190,7 @@ class NodeProducer(OfOneProcess, what="producer"):
         options: ManyOptions,
     ) -> list[Part]:
         now_ms = self._clock_ms()
-        return parts_of(self._links, function, topic, messages, options, now_ms=now_ms)
+        return parts_of(self.links, function, topic, messages, options, now_ms=now_ms)
 
     def begin_many(
         self,
@@ -211,7 +212,7 @@ class NodeProducer(OfOneProcess, what="producer"):
             assert not isinstance(messages, Table | None)
             check_messages(topic, messages)
             queues = [options.get("queue_id")] * len(messages)
-            parts = delayed_parts(self._links, messages, delays, queues, self._clock_ms())
+            parts = delayed_parts(self.links, messages, delays, queues, self._clock_ms())
         else:
             parts = self._parts("begin_many", topic, messages, options)
         if owner_epoch:
@@ -242,7 +243,7 @@ class NodeProducer(OfOneProcess, what="producer"):
     @property
     def one_way_lost(self) -> int:
         """Number of messages sent one-way that are known not to be stored."""
-        return self._links.one_way_lost
+        return self.links.one_way_lost
 
     def forward(
         self,
@@ -259,7 +260,7 @@ class NodeProducer(OfOneProcess, what="producer"):
         sending some of the messages again, the caller has to check which are stored.
         """
         check_messages(topic, messages)
-        link = self._links.link(topic, queue_id, None)
+        link = self.links.link(topic, queue_id, None)
         with link.lock:
             link.check_open()
             is_same = link.forwarding is None or link.forwarding[0] == list(messages)
@@ -288,17 +289,7 @@ class NodeProducer(OfOneProcess, what="producer"):
             return durability_of(ack)
         if self._durability is not None:
             return self._durability
-        return durability_of(self._links.topic(topic).default_ack)
-
-    def choose_queue(
-        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
-    ) -> int:
-        """Return the queue of a message: see :meth:`QueueLinks.choose_queue`."""
-        return self._links.choose_queue(topic, queue_id, sharding_key)
-
-    def near(self, disk: str, topic: str, number: int) -> Nearby:
-        """Return a queue of a service's topic on *disk*: see :meth:`QueueLinks.near`."""
-        return self._links.near(disk, topic, number)
+        return durability_of(self.links.topic(topic).default_ack)
 
     def recall(self, handle: str) -> bool:
         """Recall a delayed message, so it is never delivered; False if it is too late or done.
@@ -314,24 +305,24 @@ class NodeProducer(OfOneProcess, what="producer"):
 
     def refresh_topics(self) -> None:
         """Look for new queues and deleted topics, as it does itself every 30 seconds."""
-        self._links.refresh()
+        self.links.refresh()
 
     def lose(self, error: StreamError) -> None:
         """Fail all unacknowledged and later sends with *error*: their shards are gone."""
-        self._links.lose(error)
+        self.links.lose(error)
 
     def close(self) -> None:
         """Flush, and release the rings; raises as :meth:`flush`, and is closed nevertheless."""
-        if self._links.is_closed:
+        if self.links.is_closed:
             return
         if self._transactions is not None:
             self._transactions.close()
         try:
             self._batcher.flush()
         finally:
-            self._links.refuse()
+            self.links.refuse()
             self._batcher.close()
-            self._links.close()
+            self.links.close()
 
     def __enter__(self) -> Self:
         """Return the producer itself; closed at the end of the block."""

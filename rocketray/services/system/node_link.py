@@ -128,7 +128,7 @@ class NodeLinks:
 
     def _queue(self, producer: NodeProducer, topic: str, queue_id: int) -> int:
         try:
-            return producer.choose_queue(topic, queue_id)
+            return producer.links.choose_queue(topic, queue_id)
         except ConfigError:  # the topic was recreated, with fewer queues
             return queue_id % self.node().topics.get(topic).queues
 

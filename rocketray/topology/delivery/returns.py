@@ -201,7 +201,7 @@ class Returns:
         messages = [one.back.message for one in batch]
         if is_of_service(topic):
             source = self._disk_of(connection, batch[0].source)
-            queue_id, disk = self._producer.near(source, topic, queue_id)
+            queue_id, disk = self._producer.links.near(source, topic, queue_id)
             messages = [self._waiting_on(connection, disk, one) for one in batch]
         self._producer.forward(topic, queue_id, messages)
 

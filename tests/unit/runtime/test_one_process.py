@@ -90,7 +90,7 @@ def test_each_use_of_an_inherited_producer_raises_and_names_both_processes(
     producer.send("T", b"before")
     future, transaction = producer.send_async("T", b"before, too"), producer.begin()
     producer.send("T", b"half", transaction=transaction)
-    link = producer._links.opened()[0]
+    link = producer.links.opened()[0]
     with link.lock:  # a thread of the parent holds it
         waiting = producer._batcher
 

@@ -185,7 +185,7 @@ def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_st
 
 def send_of_node(producer: NodeProducer, body: bytes) -> SendFuture[SendResult]:
     """Send as the node's own parts do, which do not wait."""
-    link = producer._links.link(TOPIC, 0, None)
+    link = producer.links.link(TOPIC, 0, None)
     handling = Handling(Durability.MEMORY, of_node=True)
     assert isinstance(producer.singles, MessageSends)
     return producer.singles._add(link, Message(TOPIC, body), handling)
@@ -206,7 +206,7 @@ def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node:
             return super().append(payload, durability, attempt=attempt)
 
     with node.producer() as producer:
-        producer.choose_queue(TOPIC)
+        producer.links.choose_queue(TOPIC)
         node.gates[0] = FullDisk(node.shard(TOPIC, 0), ["fail", "fail", "fail"])
         first = send_of_node(producer, b"refused")
         with pytest.raises(OSError, match="no room"):

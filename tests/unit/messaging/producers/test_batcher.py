@@ -288,7 +288,7 @@ def test_a_message_that_is_refused_leaves_nothing_that_has_to_go(node: LocalNode
         producer.send("Trade", b"x")
         with pytest.raises(InvalidMessageError):
             producer.send_async("Trade", b"x", tags="a || b")
-        (link,) = producer._links.opened()
+        (link,) = producer.links.opened()
         assert link.collecting is not None
         assert producer._batcher.hand_over_lingering(link)
 
@@ -298,7 +298,7 @@ def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
 ) -> None:
     with node.producer() as producer:
         producer.send("Trade", b"x")
-        choose = producer._links.choose_queue
+        choose = producer.links.choose_queue
 
         def choose_queue(topic: str, queue_id: int | None, sharding_key: str | None) -> int:
             monkeypatch.undo()
@@ -307,5 +307,5 @@ def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
             producer.refresh_topics()
             return choose(topic, queue_id, sharding_key)
 
-        monkeypatch.setattr(producer._links, "choose_queue", choose_queue)
+        monkeypatch.setattr(producer.links, "choose_queue", choose_queue)
         assert producer.send("Trade", b"y", queue_id=3).queue_offset == 0

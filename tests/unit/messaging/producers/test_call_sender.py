@@ -94,7 +94,7 @@ def test_a_link_sends_on_when_no_thread_could_be_started(
 ) -> None:
     with node.producer() as producer:
         producer.send("T", b"before")
-        (link,) = producer._links.opened()
+        (link,) = producer.links.opened()
         in_background = link._calls._in_background
 
         def fail(_: Callable[[], None]) -> None:
@@ -120,7 +120,7 @@ def test_a_link_sends_on_when_what_was_collected_could_not_be_sent(
 
     with node.producer() as producer:
         producer.send("T", b"before")
-        (link,) = producer._links.opened()
+        (link,) = producer.links.opened()
         wait_until(lambda: not link._calls._is_running)
         monkeypatch.setattr(link._calls, "_on_idle", fail)
         producer.send("T", b"at the failure")
@@ -136,7 +136,7 @@ def test_callers_that_wait_share_the_next_call(node: FarNode) -> None:
         threads = [threading.Thread(target=producer.send, args=("T", b"x")) for _ in range(20)]
         for thread in threads:
             thread.start()
-        (link,) = producer._links.opened()
+        (link,) = producer.links.opened()
         wait_until(lambda: link.collecting is not None and len(link.collecting.columns) == 20)
         node.gate.set()
         for thread in threads:
@@ -162,7 +162,7 @@ def test_a_link_holds_a_bounded_number_of_bytes_and_then_sends_block(node: FarNo
     with NodeProducer(node, timeout_s=0.1) as producer:
         node.gate.clear()
         pending = [producer.send_async("T", LARGE) for _ in range(20)]
-        (link,) = producer._links.opened()
+        (link,) = producer.links.opened()
         assert 0.8 * WAITING_BYTES < link._calls._unfinished_bytes <= WAITING_BYTES
         refused = [one for one in pending if one.done()]
         assert refused

@@ -117,7 +117,7 @@ def test_one_choice_of_a_queue_is_for_all(broker: Broker) -> None:
             sent = producer.send_many("T", **content, queue_id=3)
             assert set(sent.queues) == {3}
             sent = producer.send_many("T", **content, sharding_key="k")
-            assert set(sent.queues) == {producer.choose_queue("T", sharding_key="k")}
+            assert set(sent.queues) == {producer.links.choose_queue("T", sharding_key="k")}
 
 
 def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
@@ -142,7 +142,7 @@ def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
         {"messages": listed, "delay": 1},
     ]
     with broker.producer() as producer:
-        queue_id = producer.choose_queue("T", sharding_key="k")
+        queue_id = producer.links.choose_queue("T", sharding_key="k")
         for content in (*tables, *lists):
             producer.send_many("T", **content, sharding_key="k")
             producer.send_many("T", **content, sharding_key="k", queue_id=0)

@@ -36,7 +36,7 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
             producer.send("T", b"x", queue_id=3, sharding_key="k")
             producer.send_oneway("T", b"x", sharding_key="k")
             producer.send_async("T", b"x", tags="t", sharding_key="k").result()
-            expected = {producer.choose_queue("T", sharding_key="k"), 3}
+            expected = {producer.links.choose_queue("T", sharding_key="k"), 3}
             asyncio.run(send_awaited(node))
             producer.flush()
         wait_until(lambda: len(node.stored("T")) >= 11)

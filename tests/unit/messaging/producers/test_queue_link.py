@@ -86,7 +86,7 @@ def test_what_a_node_that_ended_left_unacknowledged_is_stored_once(
         waiting = [producer.begin_many("T", [Message("T", b"1"), Message("T", b"2")])]
         waiting += [producer.begin_many("T", [Message("T", b"3")])]
         chosen = producer.begin_many("T", [Message("T", b"4", unique_key="chosen")])
-        link: Any = producer._links.existing("T", 0)
+        link: Any = producer.links.existing("T", 0)
         if is_stored:  # and the node ended before it acknowledged
             for payload in link._ring.unacknowledged().values():
                 node.shard_calls(node.topics.get("T"), 0).append(payload, 0)

@@ -197,7 +197,7 @@ def test_messages_of_one_batch_that_are_asked_for_again_at_once_have_their_resul
     with broker.producer() as producer, ThreadPoolExecutor(2) as threads:
         producer.send("T", b"so the next ones are collected")
         producer.send_async("T", b"so the next ones are collected").result()
-        (link,) = producer._links.opened()
+        (link,) = producer.links.opened()
         broker.faults.lose_acks(3, "T")
         with link.lock:
             futures = [producer.send_async("T", body) for body in (b"a", b"b")]
@@ -347,7 +347,7 @@ def test_what_had_no_room_is_sent_once_when_several_threads_ask_for_a_list_at_on
         shard.drain()
         with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
             sent.result()
-        (link,) = producer._links.opened()
+        (link,) = producer.links.opened()
         with link.lock:
             asked = [threads.submit(sent.result, 60.0) for _ in range(4)]
             time.sleep(0.2)  # until they would send the batch that had no room
