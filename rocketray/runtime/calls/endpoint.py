@@ -44,9 +44,14 @@ __all__ = [
     "waits",
 ]
 
+# Only a whole UUID counts as a disk: apps have names of their own in the same namespace of Ray.
 _OF_DISK = re.compile(r".*@([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 CALL_TIMEOUT_S = 60.0
-"""How long a call waits for its result."""
+"""How long a call waits for its result.
+
+A shard stores no batch after that time (``call_ends_ms``), so a sender that then repeats the call
+cannot have it stored twice.
+"""
 
 COORDINATOR_NAME = "coordinator"
 GATEWAY_NAME = "gateway"
@@ -59,6 +64,7 @@ InterfaceT = TypeVar("InterfaceT")
 Arguments = ParamSpec("Arguments")
 ResultT = TypeVar("ResultT")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+# Marks on the methods of protocols, so that no transport keeps a list of them.
 _WAITS, _ONCE = "__waits__", "__once__"
 
 
@@ -163,6 +169,7 @@ class _Client:
         self._endpoint = endpoint
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        # copy, pickle and debuggers ask for such names: each would become a call to the node.
         if name.startswith("_"):
             raise AttributeError(name)
         method_of(self._endpoint.interface, name)
@@ -195,6 +202,7 @@ class ServedObjects:
         if interface not in self._objects:
             raise AttributeError(f"no object here serves {interface}")
         declared, find = self._objects[interface]
+        # The name comes from another process: only what the interface declares may be called.
         method_of(declared, method)
         return getattr(find(*key), method)(*arguments, **options)
 

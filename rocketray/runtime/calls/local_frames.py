@@ -26,8 +26,9 @@ __all__ = [
 ]
 
 REQUEST_MAX_BYTES = 16 * 1024 * 1024
+"""The limit of a call: three times one message of 4 MiB, which has 5.3 MiB in base64."""
 REPLY_MAX_BYTES = 1024 * 1024 * 1024
-"""The limit of an answer: far above 64 messages of 4 MiB, in base64."""
+"""The limit of an answer: three times 64 messages of 4 MiB, which have 341 MiB in base64."""
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("=3i")  # process, user and group
 
@@ -62,7 +63,7 @@ def read_frame(link: socket.socket, max_bytes: int) -> dict[str, Any] | None:
         raise FrameError(f"a frame of {size} bytes was cut short after {len(text)}")
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # the latter from arrays in arrays in arrays
         raise FrameError(f"a frame of {size} bytes is no JSON: {error!r:.100}") from None
     if not isinstance(value, dict):
         raise FrameError(f"a frame is {value!r:.60}, and no object")
@@ -79,6 +80,7 @@ def _read(link: socket.socket, size: int) -> bytes:
     """Return *size* bytes, or fewer if the connection ends."""
     parts = bytearray()
     while len(parts) < size:
+        # recv allocates what it is asked for: not a gigabyte because a header says so.
         part = link.recv(min(size - len(parts), 1 << 20))
         if not part:
             break

@@ -21,7 +21,7 @@ _CLASSES: dict[str, type[StreamError]] = {
     if isinstance(found, type) and issubclass(found, StreamError)
 }
 _SYSTEM = "OSError"
-_ARGUMENTS_MAX = 8
+_ARGUMENTS_MAX = 8  # the errors of rocketray have five at most
 
 
 def error_to_json(error: SentError) -> list[Any]:
@@ -48,7 +48,7 @@ def error_from_json(value: Any) -> SentError:
         if name == _SYSTEM:
             return OSError(*arguments)
         return _CLASSES[name](*arguments)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError):  # a class, or arguments, of another release
         return StreamError(f"the node failed: {value!r:.500}")
 
 
@@ -66,6 +66,7 @@ def read_error(text: bytes) -> SentError | None:
 
 
 def _is_plain(values: Any) -> bool:
+    # Texts and numbers alone: an object cannot be rebuilt without trusting its sender.
     return len(values) <= _ARGUMENTS_MAX and all(
         each is None or isinstance(each, str | int) for each in values
     )

@@ -60,6 +60,7 @@ class CallForm:
         self._signature = inspect.signature(method)
         self._places: dict[str, ValueForm] = {}
         self._options: dict[str, ValueForm] = {}
+        # From 1 on: an interface declares methods, and no caller sends ``self``.
         for name, parameter in [*self._signature.parameters.items()][1:]:
             if parameter.kind is parameter.VAR_KEYWORD:
                 [named] = get_args(hints[name])  # Unpack[…]
@@ -88,7 +89,7 @@ class CallForm:
         return [form.read(value) for form, value in values], _read_named(self._options, options)
 
 
-@cache
+@cache  # get_type_hints evaluates every annotation of the method: once is enough
 def call_form(method: Callable[..., Any]) -> CallForm:
     """Return the form of the calls of a method."""
     return CallForm(method)
@@ -171,18 +172,21 @@ def _is_exactly(kind: type, value: Any) -> Any:
 
 
 def _is_a(kind: type, value: Any) -> Any:
+    # No TypeError: a caller that reads a form handles one error for all that does not fit.
     if not isinstance(value, kind):
         raise ValueError(f"{value!r:.60} is not of type {kind.__name__}")  # noqa: TRY004 - one error
     return value
 
 
 def _number(value: Any) -> float:
+    # An int is valid where a float is declared, as type checkers have it; True is not.
     if type(value) not in (int, float):
         raise ValueError(f"{value!r:.60} is not a number")
     return float(value)
 
 
 def _one_of(values: Sequence[Any], value: Any) -> Any:
+    # True == 1 == 1.0: only the type tells the members of such a literal apart.
     for each in values:
         if type(each) is type(value) and each == value:
             return each
@@ -235,6 +239,7 @@ def _read_named(forms: Mapping[str, ValueForm], sent: Any) -> dict[str, Any]:
 
 
 def _write_union(forms: Sequence[ValueForm | None], value: Any) -> list[Any] | None:
+    # The number of the type is sent, because two types may look alike as JSON.
     for number, form in enumerate(forms):
         if form is None:
             if value is None:
@@ -269,6 +274,7 @@ def _read_each(forms: Sequence[ValueForm], sent: Any) -> tuple[Any, ...]:
 
 
 def _write_all(one: ValueForm, value: Any) -> list[Any]:
+    # A text is a collection of texts: without this it would be sent letter by letter.
     if isinstance(value, str | bytes):
         raise ValueError(f"{value!r:.60} is no collection")  # noqa: TRY004 - one error
     return [one.write(each) for each in _is_a(Collection, value)]
