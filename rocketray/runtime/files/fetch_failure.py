@@ -10,14 +10,14 @@ from .paths import fetch_failure_file
 
 __all__ = ["kept_failure", "note_failure"]
 
-_TEXT_MAX_BYTES = 4096
+_TEXT_MAX_BYTES = 4096  # the text is in each report of the disk to the coordinator
 
 
 def note_failure(data: Path, reason: str) -> None:
     """Keep the reason why the service does not listen, for :func:`kept_failure`; "" removes it."""
     path = fetch_failure_file(data)
     if reason:
-        replace_file(path, reason.encode(), sync=False)
+        replace_file(path, reason.encode(), sync=False)  # RUNTIME is new at each start
     else:
         path.unlink(missing_ok=True)
 

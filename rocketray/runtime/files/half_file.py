@@ -50,12 +50,13 @@ __all__ = [
 
 _TRAILER = struct.Struct("<4sIQ")
 _MAGIC = b"RRH1"
-_BATCH_MAX = 1 << 62
+_BATCH_MAX = 1 << 62  # an i64, and no longer than the 19 digits of a half's name
 WRITER_FORM = "1 to 100 ASCII letters, digits, _ or -, and begins with a letter or digit"
 _WRITER = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
 _HALF = re.compile(rf"({_WRITER})\.([0-9]{{1,19}})\.[0-9a-f]{{32}}\.half(\.part)?", re.ASCII)
 _PART = ".part"
-_LOOK_BYTES = 64 * 1024 * 1024  # between two looks at the room on the disk
+# Between two looks at the room on the disk: each task that writes may exceed the limit by as much.
+_LOOK_BYTES = 64 * 1024 * 1024
 
 
 class BatchName(NamedTuple):
@@ -137,7 +138,7 @@ class HalfWriter:
         self._end = 0
 
     def add(self, topic: str, queue_id: int, frame: bytes | memoryview, messages: int) -> None:
-        """Add a packed batch for a queue."""
+        """Add a packed batch for a queue; a queue gets its batches in this order."""
         size = len(frame)
         self._frames.append(HalfFrame(topic, queue_id, self._end, size, crc32(frame), messages))
         self._sink.write(frame)
@@ -169,11 +170,12 @@ class HalfFile:
         """
         if not directory.exists():
             directory.mkdir(mode=0o700, exist_ok=True)
-            sync_directory(directory.parent)
+            sync_directory(directory.parent)  # or a power failure takes the halves with the name
         self._path = directory / check_half(name)
         self._part = directory / (name + _PART)
-        self._since_look = _LOOK_BYTES
+        self._since_look = _LOOK_BYTES  # so the first check looks
         self._check_room()
+        # A frame may have megabytes, and a buffer would copy them once more.
         self._file: BinaryIO = self._part.open("xb", buffering=0)
 
     def write(self, content: bytes | memoryview) -> None:
@@ -182,10 +184,12 @@ class HalfFile:
         self._check_room()
         left = memoryview(content)
         while left:
+            # Without a buffer, Linux may take a part of it, and never more than 2 GiB.
             left = left[self._file.write(left) :]
 
     def finish(self) -> None:
         """See ``HalfSink``."""
+        # The content is on disk before the name says that it is whole (invariant 1).
         os.fdatasync(self._file.fileno())
         self._file.close()
         self._part.rename(self._path)
@@ -222,6 +226,7 @@ def read_frames(directory: Path, half: Half) -> list[HalfFrame]:
         file.seek(size - _TRAILER.size)
         magic, checksum, length = _TRAILER.unpack(file.read(_TRAILER.size))
         start = size - _TRAILER.size - length
+        # A damaged length must not have gigabytes of frames parsed as JSON.
         if magic != _MAGIC or start < 0 or length > JSON_MAX_BYTES:
             raise CorruptRecordError(str(path), size - _TRAILER.size, "it has no footer")
         file.seek(start)
@@ -256,6 +261,7 @@ def _parsed(value: list[list[Any]], end: int) -> list[HalfFrame]:
     for frame in frames:
         _check_numbers(frame[1:])
         check_topic(frame.topic)
+        # Delayed messages wait in topics of the node; no other one of these is open to a writer.
         if is_closed_topic(frame.topic) and frame.topic not in WAITING_QUEUES:
             raise ValueError(f"topic {frame.topic!r:.200} is the node's own")
         if frame.offset != at or frame.queue_id >= QUEUE_COUNT_MAX:

@@ -90,6 +90,7 @@ def identity_of(data: Path, mode: int = DATA_MODE) -> str:
         StoreError: its file is damaged, and so is the copy; or this user cannot write there.
         StoreLockedError: a node starts there for the first time, in another process.
     """
+    # Without the lock first: a running node holds it, and its UUID never changes (invariant 1).
     found = _read_identity(data)
     if found is not None:
         return found

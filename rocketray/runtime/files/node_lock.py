@@ -62,21 +62,26 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
             "it, or use another --data"
         ) from None
     try:
+        # Else the last digits of a longer number would stay.
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, b"pid %d\n" % os.getpid(), 0)
     except OSError as error:
         os.close(descriptor)
         raise disk_error(data, error) from None
-    return held_here(descriptor)
+    return held_here(descriptor)  # a fork has the descriptor, too, and would keep the lock
 
 
 def node_holder(data: Path) -> str | None:
-    """Return ``pid 17`` if that process runs a node on the directory; None if there is none."""
+    """Return ``pid 17`` if that process runs a node on the directory; None if there is none.
+
+    A node that starts in just the moment of this call is told that another one runs there.
+    """
     try:
         descriptor = os.open(lock_file(data), os.O_RDONLY)
     except OSError:
         return None
     try:
+        # Shared, or two that ask at the same moment would take each other for the node.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "pid unknown"

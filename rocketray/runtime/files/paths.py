@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 CONTROL_PAGE = "control"
-_RANDOM_END = "-[0-9a-f]{16}"
+_RANDOM_END = "-[0-9a-f]{16}"  # of 8 random bytes: free_runtime_directory()
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's own place for shared memory
 
 
@@ -89,7 +89,7 @@ def identity_file(data: Path) -> Path:
 
 
 def config_directory(data: Path) -> Path:
-    """Return the directory of the coordinator's state."""
+    """Return the directory of the coordinator's state; a joined disk has a copy of some of it."""
     return data / "config"
 
 
@@ -114,7 +114,7 @@ def staged_directory(data: Path) -> Path:
 
 
 def logs_of(data: Path) -> Path:
-    """Return the directory of logs."""
+    """Return the directory of logs; those of Ray's processes are elsewhere, as its index says."""
     return data / "logs"
 
 
@@ -139,7 +139,7 @@ def shard_directory(data: Path, topic: str, queue_id: int) -> Path:
 
 
 def control_path(data: Path, topic: str, queue_id: int) -> Path:
-    """Return the control page of one shard."""
+    """Return the control page of one shard, by which readers know how far to read."""
     return shard_directory(data, topic, queue_id) / CONTROL_PAGE
 
 
@@ -172,6 +172,7 @@ def runtime_directories() -> list[Path]:
     names = re.compile(rf"{user}-[0-9a-f]{{16}}({_RANDOM_END})?(\.[0-9a-f]{{32}}\.removed)?")
     if not _SHARED_MEMORY.is_dir():
         return []
+    # No link: another user may have put one there that leads to files of ours.
     return [
         path
         for path in sorted(_SHARED_MEMORY.iterdir())
@@ -180,6 +181,7 @@ def runtime_directories() -> list[Path]:
 
 
 def _runtime_name(data: Path) -> str:
+    # 64 bits of it: the name of the socket below RUNTIME may have 107 bytes in all.
     digest = hashlib.sha256(str(data.resolve()).encode()).hexdigest()[:16]
     return f"rocketray-{os.getuid()}-{digest}"
 
@@ -225,5 +227,5 @@ def local_socket(data: Path) -> Path:
 
 
 def filter_doorbell_path(data: Path) -> Path:
-    """Return the doorbell that wakes the node's filter actor."""
+    """Return the doorbell that shards ring for the filter actor, and whose rings others watch."""
     return runtime_directory(data) / "filter-doorbell"

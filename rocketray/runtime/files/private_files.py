@@ -23,7 +23,7 @@ __all__ = [
     "write_secret",
 ]
 
-DATA_MODE = 0o700
+DATA_MODE = 0o700  # of data directories, unless the operator gives another one
 _DIRECTORY_MODE, _SECRET_MODE = 0o700, 0o600
 
 
@@ -32,6 +32,7 @@ def make_private_directory(path: Path) -> bool:
 
     A directory that exists and is private already is accepted as it is.
     """
+    # Create first, check afterwards: after a check, another user could still exchange it.
     with suppress(FileExistsError):
         path.mkdir(mode=_DIRECTORY_MODE)
     mode = stat.S_IMODE(path.lstat().st_mode)
@@ -46,7 +47,7 @@ def make_directory(path: Path, mode: int) -> bool:
         path.mkdir(mode=_DIRECTORY_MODE)
     except FileExistsError:
         return False
-    path.chmod(mode)
+    path.chmod(mode)  # not by mkdir, of whose mode the umask takes bits
     return True
 
 
@@ -76,6 +77,7 @@ def open_to_others(path: Path) -> int:
 
 def write_secret(path: Path, text: str) -> None:
     """Replace *path* by a file that holds *text* and that only this user can read."""
+    # It is not synced: a start of a node, or of its service, writes a new secret.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -23,7 +23,7 @@ __all__ = ["RESTORED_FILE", "Restoration", "note_restoration", "restorations_of"
 
 RESTORED_FILE = "restored.json"
 _FORM = FileForm(RESTORED_FILE)
-_ID_MAX_CHARS = 64
+_ID_MAX_CHARS = 64  # ours have 32: uuid4().hex
 
 
 class Restoration(NamedTuple):

@@ -41,6 +41,7 @@ __all__ = ["RuntimeLock", "RuntimeMark", "abandoned", "remove_abandoned", "remov
 _LOG = logging.getLogger(__name__)
 _LOCK = "lock"
 _REMOVED = ".removed"
+# One second in all: who has the exclusive lock renames the directory, or lets go, within a moment.
 _TRY_S = 0.01
 _TRIES = 100
 
@@ -94,7 +95,7 @@ class RuntimeMark:
             found = (runtime_directory(self._data) / _LOCK).stat()
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns
+        return found.st_ino, found.st_mtime_ns  # a number may be used again, with another time
 
 
 def remove_abandoned() -> list[Path]:
@@ -158,7 +159,7 @@ def _remove_if_free(directory: Path) -> bool:
 
 
 def _remove(directory: Path) -> None:
-    """Rename the directory in one step, then remove it."""
+    """Rename the directory, then remove it, so that a start meanwhile never finds half of it."""
     doomed = directory.with_name(f"{directory.name}.{uuid.uuid4().hex}{_REMOVED}")
     try:
         directory.rename(doomed)
@@ -205,6 +206,7 @@ def _make(data: Path) -> Path:
     temporary = link.with_name(f"{link.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(free)
+    # In one step: a program that looks for RUNTIME finds the old link, or the new one.
     temporary.replace(link)
     return free
 
@@ -220,6 +222,7 @@ def _locked(path: Path, kind: int, *, create: bool) -> int | None:
         raise
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        # Between open and flock it may have been replaced: the old file would protect nothing.
         if os.path.samestat(os.fstat(descriptor), path.stat()):
             return held_here(descriptor)
     except (BlockingIOError, FileNotFoundError):

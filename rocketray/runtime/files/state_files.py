@@ -41,9 +41,12 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
+# Groups with 100,000 offsets have 4.2 MB (decisions.md), fifteen times less than this.
 JSON_MAX_BYTES = 64 * 1024 * 1024
 _DAMAGED = "*.json.damaged"
+# As write_beside() names it: NAME.PID.tmp.
 _HALF_WRITTEN = re.compile(r"(.+)\.(\d{1,19})\.tmp", re.ASCII)
+# What a parser raises on JSON of another form, without a check of each value's type.
 _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -70,6 +73,8 @@ def write_json(path: Path, value: object, *, backup: bool = True, is_indented: b
             "be read again, so it was not changed; remove topics, groups or named filters that are not needed"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
+    # The new content is on disk first, then in the copy, then in the file. A process that dies in
+    # between leaves the temporary file, which tells read_state that a replacement was in progress.
     new = write_beside(path, content)
     if backup:
         is_first = not path.exists()  # until it exists, read_state needs a whole copy
@@ -142,6 +147,7 @@ def read_state(
             return None  # it was not being replaced
         reason = "missing, and was being replaced"
     except _DAMAGE as error:
+        # A later version is no damage. If there is a copy that can be read, that is used, too.
         if isinstance(error, UnknownVersionError) and not _backup(path).exists():
             raise error.at(path) from None
         reason = f"damaged ({_in_short(path, error)})"
