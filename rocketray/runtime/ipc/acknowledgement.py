@@ -16,14 +16,17 @@ __all__ = ["Ack", "AppendStatus", "Durability"]
 
 
 class Durability(IntEnum):
-    """The meaning of an acknowledgement."""
+    """When a frame is acknowledged: once it is in the log's memory, or on disk; kernels read it."""
 
     MEMORY = DURABILITY_MEMORY
     DISK = DURABILITY_DISK
 
 
 class AppendStatus(IntEnum):
-    """The outcome of a frame."""
+    """The outcome of a frame, as a number in its slot.
+
+    Rings outlive the process of their shard, so a number keeps its meaning: others may be added.
+    """
 
     PENDING = SLOT_PENDING
     OK = SLOT_OK

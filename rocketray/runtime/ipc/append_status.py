@@ -48,7 +48,7 @@ def refusal(status: AppendStatus, shard: str, data: Path, *, is_here: bool = Tru
         case _:
             return ShardUnavailableError(
                 shard,
-                1000,
+                1000,  # ms: a shard that failed is opened again after a second at the earliest
                 "it could not store the batch or flush it to disk, so the outcome is unknown: see "
                 "its log, and look for the messages before you send them again",
             )

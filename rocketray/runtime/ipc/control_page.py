@@ -50,11 +50,12 @@ __all__ = [
 ]
 
 LINE_BYTES = 64
-_PAGE_BYTES = 4096
+_PAGE_BYTES = 4096  # the least that can be mapped: room for 64 lines
 _SPIN_CYCLES = 600_000  # at 2 to 3 GHz as long as the time below
-_SOON_S = 0.00025
+_SOON_S = 0.00025  # five wake-ups: see AdaptiveSpin
+# Until the coordinator, or an operator, has made the directory: no wake-up tells a waiting reader.
 _NOT_MADE_RETRY_MS = 5000
-_WAIT_SLICE_S = 0.05
+_WAIT_SLICE_S = 0.05  # Python handles a signal between two sleeps, so Ctrl-C at most so much later
 
 
 class SharedFile:
@@ -91,6 +92,7 @@ class SharedFile:
                 _check_owner(path, descriptor)
             if size is not None and os.fstat(descriptor).st_size < size:
                 is_made = True
+                # Now, as an error: room that is missing at a later write is a SIGBUS.
                 os.posix_fallocate(descriptor, 0, size)
             there = os.fstat(descriptor).st_size
             if there < _PAGE_BYTES:
@@ -199,7 +201,7 @@ class SharedCounter:
             part = min(timeout_s, slice_s)
             value = futex.wait_above(self.address, seen, int(part * 1e9), cycles)
             timeout_s -= part
-            cycles = 0
+            cycles = 0  # after a sleep of a whole slice, the value does not come soon
         if spin is not None:
             spin.learn(time.monotonic() - begun)
         return value
@@ -217,6 +219,8 @@ class Doorbell:
         self._file = SharedFile(path, _PAGE_BYTES)
         self._line = self._file.line(0)
         self._muted = self._file.line(1)
+        # Over the lines, their addresses and what was seen of them, which change together; not held
+        # in a sleep, so a line can be watched meanwhile: from the next sleep on.
         self._lock = threading.Lock()
         self._lines = [self._line]  # and those that it watches
         self._addresses = np.array([self._line.address], np.int64)
@@ -299,6 +303,7 @@ class ControlPage:
             FileNotFoundError: the shard has never run.
             StoreVersionError: the file is not a control page of this version.
         """
+        # Not only our own: in a data directory, its mode decides who may read and write.
         self._file = SharedFile(path, _PAGE_BYTES if create else None, is_own=False)
         lines = [self._file.line(number) for number in range(7)]
         kind, visible, minimum, flushed, epoch, _, filters = lines
@@ -314,7 +319,7 @@ class ControlPage:
         """The version of the filter file that bitmaps are made from."""
         self.epoch = epoch
         """The epoch of the newest incarnation."""
-        if create and kind.load() == 0:
+        if create and kind.load() == 0:  # a new file is all zeros
             kind.publish(self._FORMAT)
         if kind.load() != self._FORMAT:
             raise StoreVersionError(
@@ -324,6 +329,7 @@ class ControlPage:
 
     def take_epoch(self) -> int:
         """Begin a new incarnation of the writer and return its epoch; earlier ones are fenced."""
+        # No atomic addition: the holder of the store's lock is the only one that calls this.
         epoch = self.epoch.load() + 1
         self.epoch.publish(epoch)
         return epoch

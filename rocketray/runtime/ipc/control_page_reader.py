@@ -50,6 +50,7 @@ class ControlView:
             os.close(descriptor)
         self._numbers = np.frombuffer(page, np.int64)
         kind = int(self._numbers[0]) if len(self._numbers) else 0
+        # Its writer gives it room first and the format last: a reader may look in between.
         if size == 0 or (kind == 0 and size >= _PAGE_BYTES):
             raise FileNotFoundError(f"{path} is not complete yet")
         if kind != _FORMAT:

@@ -35,6 +35,7 @@ from .ring import RingCorruptError
 
 __all__ = ["CAPACITY", "MatchRing", "StreamDescription", "StreamState"]
 
+# 24 bytes each: 1.5 MiB for a member's queue. The stream pauses when the member is so far behind.
 CAPACITY = 65_536
 _PAGE_BYTES = 4096
 _DESCRIPTION_BYTES = 8 * _PAGE_BYTES  # an expression has at most 4 KiB characters
@@ -43,7 +44,7 @@ _ENTRIES_START = _ERROR_START + _PAGE_BYTES
 _ENTRY_FIELDS = 3
 _COUNTERS_START = 8 * LINE_BYTES
 _COUNTERS = len(fields(FilterCounters))
-_FORMAT = int.from_bytes(b"rktmtch2", "little")
+_FORMAT = int.from_bytes(b"rktmtch2", "little")  # the digit rises with a change of the layout
 
 
 class StreamState(IntEnum):
@@ -141,6 +142,7 @@ class MatchRing:
 
     def room(self) -> int:
         """Return how many entries can be written now; 0 if head and tail are invalid."""
+        # The member can write anything as its tail: an invalid one must not have entries replaced.
         used = self._head.load() - self._tail.load()
         return CAPACITY - used if 0 <= used <= CAPACITY else 0
 
@@ -148,6 +150,7 @@ class MatchRing:
         """Return the queue offset to scan next, also after a filter actor that died half-way."""
         head = self._head.load()
         scanned = self._scanned.load()
+        # It may have died after the head and before ``scanned``: then the last entry is further.
         return max(scanned, int(self._entries[(head - 1) % CAPACITY, 2]) + 1) if head else scanned
 
     def write(self, entries: npt.NDArray[np.int64], scanned: int) -> None:
@@ -161,7 +164,7 @@ class MatchRing:
         self._scanned.publish(scanned)
 
     def count(self, amounts: FilterCounters) -> None:
-        """Add to the counters."""
+        """Add to the counters, which outlive the filter actor: a new one continues them."""
         self._counters += amounts.numbers()
 
     def note_error(self, queue_offset: int) -> None:
@@ -185,6 +188,7 @@ class MatchRing:
         Raises:
             RingCorruptError: head and tail are invalid.
         """
+        # In this order: a head that is read later is above all matches below ``scanned``.
         scanned = self._scanned.load()
         head = self._head.load()
         tail = self._tail.load()
@@ -198,6 +202,7 @@ class MatchRing:
                 self._entries[: max(0, first + count - CAPACITY)],
             )
         )
+        # Matches are left, or come from behind ``scanned``: then the last one taken is the bound.
         if count < head - tail or (count and int(taken[-1, 2]) >= scanned):
             scanned = int(taken[-1, 2]) + 1
         if count:

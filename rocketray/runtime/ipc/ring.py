@@ -54,9 +54,11 @@ __all__ = [
 ]
 
 RING_BYTES = 4 * 1024 * 1024
+"""Twice the largest batch of a ring: larger ones are sent by a call."""
 SMALL_RING_BYTES = 128 * 1024
-"""The room of a ring where a producer has very many."""
+"""The room of each further ring of a producer that has many: 1,024 of them have 128 MiB."""
 SLOT_COUNT = 1024
+"""Frames of less than 4 KiB on average fill the slots before they fill a large ring."""
 _SLOT = struct.Struct("=6q")
 _NUMBER = struct.Struct("=q")
 _HEADER = struct.Struct("=4Iq")
@@ -92,6 +94,7 @@ class _Ring:
         kind, self._head, self._tail, self._acknowledged, self._closed = (
             self._file.line(number) for number in range(5)
         )
+        # The format last: a shard that attaches the ring before takes it for incomplete.
         if size is not None:
             kind.publish(_FORMAT)
         if kind.load() != _FORMAT or len(self._file.bytes) <= _DATA_START + LINE_BYTES:
@@ -101,7 +104,7 @@ class _Ring:
             )
         self._slots = self._file.memory[_PAGE_BYTES:_DATA_START]
         self._data = self._file.memory[_DATA_START:]
-        self._capacity = len(self._data) & ~31
+        self._capacity = len(self._data) & ~31  # frames are 32-aligned
 
     def acknowledged(self) -> int:
         """Return the sequence of the last acknowledged frame; 0 before the first."""
@@ -129,7 +132,9 @@ class ProducerRing(_Ring):
         self._next_head = 0
         self._reserved = 0
         self._sequence = 0
-        self._known_tail = self._known_acknowledged = 0  # lower bounds
+        # Lower bounds, renewed only where there seems to be no room: the shard writes both numbers,
+        # so to read one fetches its cache line from another core.
+        self._known_tail = self._known_acknowledged = 0
         self._spin = AdaptiveSpin()
 
     def try_write(self, payload: bytes | memoryview, durability: Durability) -> int | None:
@@ -244,6 +249,7 @@ class ShardRing(_Ring):
         Raises:
             RingCorruptError: the producer published more than the ring holds, or it was cut short.
         """
+        # Before the first byte: a read beyond the end of the file is a SIGBUS (invariant 4).
         if not self._file.is_whole:
             raise RingCorruptError(f"{self.path}: it was cut short")
         head, tail = self._head.load(), self.cursor.item(RingCursor.TAIL)
@@ -296,6 +302,8 @@ class ShardRing(_Ring):
 
     def acknowledge(self) -> None:
         """Free the room of all frames that were taken, whose slots have the outcomes."""
+        # Room last: if the process dies in between, the next one meets these frames again, and
+        # skips those whose sequences are acknowledged.
         tail, _, sequence = self.cursor.tolist()
         self._acknowledged.publish(sequence)
         self._tail.publish(tail)
