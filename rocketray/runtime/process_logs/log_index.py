@@ -24,8 +24,8 @@ from rocketray.runtime.files.paths import log_index_file
 
 __all__ = ["LogEntry", "drop_lost_logs", "note_log", "read_logs"]
 
-_KEPT = 500
-_FILE_MAX_BYTES = 16 << 20
+_KEPT = 500  # some 200 KB, which each rocketray logs reads
+_FILE_MAX_BYTES = 16 << 20  # only a damaged file is larger: drop_lost_logs() runs at each start
 _NODE = "node"
 _APP = "app:"
 
@@ -79,6 +79,7 @@ def drop_lost_logs(data: Path) -> None:
     """Remove the entries without a file left, and the oldest above a limit: at a node's start."""
     with _locked(data) as file:
         kept = [each for each in _entries(file) if any(map(os.path.exists, each.files))][-_KEPT:]
+        # In place: processes that wait for the lock of this file would append to a replaced one.
         file.seek(0)
         file.truncate()
         file.write(b"".join(map(_line, kept)))

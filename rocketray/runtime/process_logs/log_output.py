@@ -38,8 +38,9 @@ __all__ = [
 ]
 
 LOG_MAX_BYTES = 32 << 20
+"""Of one file; with the old ones, stdout and stderr of a process have 192 MiB at most."""
 OLD_FILES = 2
-_LOOK_S = 5.0
+_LOOK_S = 5.0  # a file exceeds its limit by what is logged meanwhile
 _OWN_FILES = 5
 """Files of earlier processes of one part that are kept in the data directory."""
 _LOG = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class PrintedLines(io.TextIOBase):
             self._like.flush()
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, which ``io.TextIOBase`` denies unless told otherwise."""
         return True
 
     def isatty(self) -> bool:
@@ -167,6 +168,7 @@ def rotate(
     """Give each descriptor whose file has *max_bytes* a new one; keep *old_files* of the others."""
     for descriptor, path in descriptors.items():
         found = os.fstat(descriptor)
+        # Where the name is another file's by now, a rotation would move that one.
         if found.st_size < max_bytes or not _is_file(path, found):
             continue
         for number in range(old_files, 0, -1):
@@ -197,6 +199,6 @@ def _remove_old(directory: Path, begin: str) -> None:
         if (number := path.name.split(".")[-2]).isdecimal() and not is_alive(int(number))
     ]
     found.sort(key=lambda path: path.stat().st_mtime)
-    for path in found[: -_OWN_FILES + 1]:
+    for path in found[: -_OWN_FILES + 1]:  # this process makes one more
         for each in (path, *(old_name(path, number + 1) for number in range(OLD_FILES))):
             each.unlink(missing_ok=True)

@@ -23,8 +23,8 @@ from .log_output import OLD_FILES, old_name
 
 __all__ = ["LogTail", "PartLine", "merged"]
 
-TAIL_BYTES = 4 << 20
-_CHUNK_BYTES = 1 << 20
+TAIL_BYTES = 4 << 20  # some 40,000 lines
+_CHUNK_BYTES = 1 << 20  # and the longest line that is shown as one
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ class LogTail:
         """Return the complete lines that *chunk* ends; keep the beginning of the next."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         self.size += len(chunk)
+        # Output without line ends, as of a binary, is shown in parts and not held in memory.
         if len(self._rest) > _CHUNK_BYTES:
             lines, self._rest = [*lines, self._rest], b""
         return [line.decode(errors="backslashreplace") for line in lines]
