@@ -54,11 +54,11 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 _MODE, _PATH, _TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN"
 _DISABLED, _WITH_TOKEN = "disabled", "token"
-_TOKEN_BYTES = 32
+_TOKEN_BYTES = 32  # 256 bits, as 64 digits
 _WRONG_TOKEN = "InvalidAuthToken"  # noqa: S105 - what Ray says of one
-_ASK_TIMEOUT_MS = 2000
+_ASK_TIMEOUT_MS = 2000  # to connect, and again to answer
 _TEMPORARY = Path("/tmp")  # noqa: S108 - Ray's own choice: names of sockets have at most 107 bytes
-_NAMES_MAX = 100
+_NAMES_MAX = 100  # others can take the first name in advance, and no random one
 
 
 def token_for_node(path: Path) -> Path | None:

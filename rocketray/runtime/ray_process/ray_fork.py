@@ -41,6 +41,7 @@ def _set_aside() -> None:
     joined = worker.global_worker
     parts = [joined, joined.node, worker._global_node, state]  # noqa: SLF001 - as above
     parts += [getattr(joined, "core_worker", None), getattr(state, "global_state_accessor", None)]
+    # One reference too many: no destructor of theirs runs, which would need the parent's threads.
     for part in parts:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
     joined.set_is_connected(False)

@@ -103,11 +103,13 @@ _OWN_SETTINGS = {
 """How our own Ray differs from Ray's defaults; a variable named ``RAY_…`` takes precedence."""
 _GCS_START_VARIABLE = "RAY_gcs_server_port_wait_time_s"
 _DIRECTORY_VARIABLE = "RAY_TMPDIR"
+# The name of a socket has 107 bytes at most; the longest of Ray's follows the directory.
 _DIRECTORY_MAX_BYTES = 107 - len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
-_KNOCK_TIMEOUT_S = 10.0
-_GCS_TIMEOUT_S = 2.0
-_CALLS_END_S = 2.0
+_KNOCK_TIMEOUT_S = 10.0  # for a busy machine; Ray itself would try for a minute or two
+_GCS_TIMEOUT_S = 2.0  # a standby asks twice in a turn, which counts as 5 s at most
+_CALLS_END_S = 2.0  # see leave_ray()
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+# Held while Ray is left: it counts as initialized until then, also a lost one that is waited for.
 _LEAVING = threading.Lock()
 _START_AGAIN = ": its node has ended, or is about to; start it again with: rocketray start"
 
@@ -125,6 +127,7 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
     refuse_inherited_ray()
     _stay_on_loopback()
     _log_reports()
+    # Ray reports its use to its authors unless told otherwise.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault(_GCS_START_VARIABLE, str(START_MAX_S))
     directory = os.environ.get(_DIRECTORY_VARIABLE) or str(ray_directory())

@@ -29,7 +29,7 @@ __all__ = ["START_MAX_S", "small_and_soon"]
 
 START_MAX_S = 120
 """How long each server of a Ray may take to start."""
-_LOOK_S = 0.02
+_LOOK_S = 0.02  # a question to a GCS on this machine; Ray itself sleeps a second
 _GRPC = "grpc"
 
 

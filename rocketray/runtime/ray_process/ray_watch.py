@@ -47,13 +47,13 @@ from .server_probe import ServerProbe
 __all__ = ["AwayNote", "RayWatch", "Worker", "connect_error", "end_processes", "gcs_away_s"]
 
 _LOG = logging.getLogger(__name__)
-_CONNECT_TIMEOUT_S = 2.0
-_SILENCE_S = 10.0
-_GCS_AWAY_MIN_S = 3.0
+_CONNECT_TIMEOUT_S = 2.0  # of each of two servers: a look takes 4 s at worst, and not 1
+_SILENCE_S = 10.0  # several looks, so that one lost packet is no loss
+_GCS_AWAY_MIN_S = 3.0  # where an operator gives Ray's processes less than 23 s
 _GIVE_UP_EARLIER_S = 20.0  # without its GCS, a process takes 8 s to leave a Ray, more if it is busy
 _GCS_WAIT_VARIABLE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 _GCS_WAIT_S = 60.0  # Ray's default
-_END_TIMEOUT_S = 2.0
+_END_TIMEOUT_S = 2.0  # a killed process that waits for a disk ends when the disk answers
 _LOOK_AGAIN_S = 0.02
 _RAYLET_VARIABLE = b"RAY_RAYLET_PID="
 _ACTOR_TITLE = re.compile(rb"ray::(\w+)")
@@ -71,7 +71,6 @@ class AwayNote:
     """What is said of a GCS that is unavailable: logged once, and once that it answers again."""
 
     def __init__(self) -> None:
-        """Say nothing yet."""
         self.said: str | None = None
         """What is said of it now; None while it answers."""
 
@@ -210,6 +209,8 @@ def _processes() -> list[int]:
 
 def _parent_and_start(pid: int) -> tuple[int, int]:
     """Return a process's parent, and its start in the kernel's ticks; 0 when it has ended."""
+    # The name, the second field, may contain blanks and parentheses; so fields[0] is the third one:
+    # 4 is the parent and 22 the start (proc(5)).
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -13,10 +13,12 @@ from collections.abc import Callable
 __all__ = ["ServerProbe"]
 
 _CONNECT_TIMEOUT_S = 2.0
+"""So long one call takes at worst, every ``_INTERVAL_S``."""
 _INTERVAL_S = 5.0
 """So much later a server that has answered is asked again."""
-_LOOK_MAX_S = 10.0
-_BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # with empty settings
+_LOOK_MAX_S = 10.0  # see silent_s()
+# The preface of HTTP/2 (RFC 9113, 3.4), and a SETTINGS frame: no bytes, type 4, no flags, stream 0.
+_BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
 class ServerProbe:
