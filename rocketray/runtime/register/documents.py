@@ -59,7 +59,7 @@ _T = TypeVar("_T")
 _FORM = FileForm("NAME/NUMBER")
 _KEPT = 4
 """So many versions stay: who listed the newest still finds it after a few saves."""
-_ATTEMPTS_MAX = 50
+_ATTEMPTS_MAX = 50  # each that fails means that another process wrote in between
 _NUMBER = re.compile(r"[0-9]{20}", re.ASCII)
 _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -175,10 +175,11 @@ class RegisterDocuments:
         with self._lock:
             self._check_owner()
             number = self._created(name, content)
+            # A higher number is another coordinator's seal: this version came too late to count.
             older = self._check_newest(name, number)
             self._numbers[name] = number
             with suppress(RegisterUnavailableError):  # it is saved; the next save removes them
-                for each in older[: -(_KEPT - 1)]:
+                for each in older[: -(_KEPT - 1)]:  # the new version is the last of those kept
                     self._register.remove(_key(name, each))
 
     def remove(self, name: str) -> None:
@@ -198,6 +199,7 @@ class RegisterDocuments:
             number = newest.number + 1
             content = self._encoded(name, newest.value)
             is_new = self._register.create(_key(name, number), content)
+            # Below a higher number a seal seals nothing, as no reader looks there (invariant 2).
             if is_new and self._list(name)[-1:] == [number]:
                 return number
         raise self._too_busy(name)
@@ -208,6 +210,8 @@ class RegisterDocuments:
             number = self._numbers[name] + 1
             if self._register.create(_key(name, number), content):
                 return number
+            # Taken by this call, whose answer was lost; by an earlier one whose outcome is unknown;
+            # or by another coordinator. Only the value tells which.
             found = self._register.read(_key(name, number))
             if found == content:
                 return number
@@ -244,7 +248,7 @@ class RegisterDocuments:
         raise SupersededError(*self._lost.args)
 
     def _newest(self, name: str) -> _Version:
-        for _ in range(_ATTEMPTS_MAX):
+        for _ in range(_ATTEMPTS_MAX):  # a listed version may be removed before it is read
             numbers = self._list(name)
             if not numbers:
                 return _Version(0, "", None)
@@ -315,6 +319,7 @@ def _home(kept: Any) -> Home | None:
 
 
 def _decompressed(content: bytes) -> bytes:
+    # With a bound: zlib expands a thousandfold, and a damaged megabyte must not take a gigabyte.
     stream = zlib.decompressobj()
     found = stream.decompress(content, JSON_MAX_BYTES)
     if not stream.eof:

@@ -37,7 +37,7 @@ _REQUEST_S = 5.0
 _SERVER = re.compile(r"([A-Za-z0-9._-]+):([0-9]{1,5})", re.ASCII)
 _OPTIONS = {"ca", "cert", "key"}
 _API = "/v3/"  # of etcd 3.4 and later
-_REASON_MAX = 300
+_REASON_MAX = 300  # of one server: those of all are in one line of a log
 
 
 class EtcdRegister:
@@ -109,6 +109,7 @@ class EtcdRegister:
                 reasons.append(f"{client.host}:{client.port}: {_reason(error)}")
             else:
                 if client is not self._clients[0]:
+                    # A new list: other threads may be in the middle of the old one.
                     others = [each for each in self._clients if each is not client]
                     self._clients = [client, *others]
                 return answer

@@ -74,6 +74,7 @@ class FileRegister:
                 with path.open("rb") as file:
                     value = file.read(VALUE_MAX_BYTES + 1)
             except FileNotFoundError:
+                # It raises where the file system is not mounted: then the key may well be there.
                 self._directory.stat()
                 return None
         check_size(key, len(value))
@@ -83,9 +84,10 @@ class FileRegister:
         """See ``Register.names``."""
         root = self._directory / check_folder(folder)
         with self._failing():
-            self._directory.stat()
+            self._directory.stat()  # no empty list where the file system is not mounted
             return sorted(
                 path.relative_to(self._directory).as_posix()
+                # Names with a point are values that are being written.
                 for path in root.rglob("[!.]*")
                 if path.is_file()
             )
@@ -97,7 +99,7 @@ class FileRegister:
 
     def _make(self, directory: Path) -> None:
         """Create the directories of a key, durably."""
-        self._directory.stat()
+        self._directory.stat()  # first: the register is not created itself (invariant 2)
         if not directory.is_dir():
             self._make(directory.parent)
             directory.mkdir(exist_ok=True)
@@ -131,6 +133,7 @@ def _link(temporary: Path, path: Path) -> bool:
 
 def _remove_remains(temporary: Path) -> None:
     """Remove what killed processes left, by the clock of the file system."""
+    # The clocks of the machines that share the directory may differ by more than the hour.
     now_s = temporary.stat().st_mtime
     for path in temporary.parent.glob(".*.tmp"):
         with suppress(FileNotFoundError):

@@ -27,9 +27,10 @@ from .register_keys import check_folder, check_key, check_size
 __all__ = ["ObjectRegister"]
 
 _REQUEST_S = 5.0
+"""How long one request may take; obstore repeats a failed one up to three times."""
 _CALL_S = 10.0
-"""No request is repeated after that: a call takes 15 s at most."""
-_REASON_MAX = 300
+"""No request is repeated after that: with one that was sent just before, a call takes 15 s."""
+_REASON_MAX = 300  # a reason is in one line of a log
 
 
 class ObjectRegister:

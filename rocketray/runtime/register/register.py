@@ -77,6 +77,7 @@ def open_register(url: str) -> Register:
         ConfigError: the URL is wrong, its directory does not exist, or a package is missing.
     """
     scheme = url.partition(":")[0]
+    # A URL with a password is refused below, and the refusal must not show it.
     shown = re.sub(r"//[^/@]*@", "//", url)
     try:
         parts = urlsplit(url)

@@ -28,7 +28,6 @@ class RollCall:
     """The calls of one standby; for one thread. Each method raises as the register does."""
 
     def __init__(self, register: Register, home: Home) -> None:
-        """Call by *register*, from the disk at *home*."""
         self._register = register
         self._home = home
         self._value: bytes | None = None
@@ -52,5 +51,5 @@ def caller(register: Register) -> str | None:
 
 
 def answer(register: Register) -> None:
-    """Answer the call."""
+    """Answer the call, by its removal; there need not be one."""
     register.remove(_KEY)
