@@ -47,6 +47,7 @@ def whereabouts(process: Mapping[str, Any]) -> Whereabouts:
     written by an older version, and is taken as of this machine.
     """
     now = here()
+    # Both have to be the same: a pid means a process only in one boot, and in one name space.
     if all(process.get(name, now[name]) == now[name] for name in ("bootId", "processNames")):
         return "here" if _lives(process) else "gone"
     return "gone" if process.get("machine") == now["machine"] else "elsewhere"

@@ -73,12 +73,12 @@ def unique_here() -> Callable[[], str]:
     return lambda: of_process(os.getpid())
 
 
-@cache
+@cache  # a fork may inherit thousands of objects of a few kinds
 def _inherited_form(kind: type[OfOneProcess], maker: int) -> type[OfOneProcess]:
     """Return the class that an object of *kind* has in a fork of the process that made it."""
 
     def get(self: OfOneProcess, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__"):  # Python itself asks for these: __class__ in isinstance()
             return object.__getattribute__(self, name)
         if name in kind.ends_with:
             return ends[name]
@@ -90,6 +90,7 @@ def _inherited_form(kind: type[OfOneProcess], maker: int) -> type[OfOneProcess]:
     ends = {name: _nothing(getattr(kind, name, None)) for name in kind.ends_with}
     body = {
         "__module__": kind.__module__,
+        # None of its own: an object takes only another class of the same layout.
         "__slots__": (),
         "__getattribute__": get,
         "__setattr__": put,

@@ -25,7 +25,7 @@ def owner_pid(path: Path) -> int:
 def is_alive(pid: int) -> bool:
     """Return whether the process exists, of this user or another."""
     try:
-        os.kill(pid, 0)
+        os.kill(pid, 0)  # sends nothing; a pid that was given to another process counts as alive
     except (ProcessLookupError, OverflowError):  # no process has such a number
         return False
     except PermissionError:

@@ -34,7 +34,8 @@ def restore_signal_handlers() -> None:
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
-        signal.siginterrupt(signal.SIGTERM, False)  # noqa: FBT003  # as asyncio has it
+        # A system call continues after the handler, as asyncio has it.
+        signal.siginterrupt(signal.SIGTERM, False)  # noqa: FBT003 - it takes no keyword
 
 
 @contextmanager
@@ -62,6 +63,7 @@ def interrupted_behind() -> Iterator[None]:
     came = threading.Event()
 
     def note(*_: object) -> None:
+        # The second Ctrl-C ends the process: Ray may keep the block busy for minutes.
         came.set()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
