@@ -81,6 +81,7 @@ class JournalFiles:
             self._replace(group, entries)
             return
         lines = b"".join(_line(encode_entry(entry)) for entry in entries)
+        # A buffer would be written when the file is closed, behind the truncation.
         with path.open("r+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             try:
@@ -124,7 +125,7 @@ class JournalFiles:
 
 
 def _write(file: FileIO, data: bytes) -> None:
-    if file.write(data) != len(data):
+    if file.write(data) != len(data):  # Linux writes a part if the disk is full behind it
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
