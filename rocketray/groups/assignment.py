@@ -31,7 +31,7 @@ __all__ = [
 Strategy = Literal["averagely", "by_circle", "consistent_hash", "sticky"]
 
 _BROKER_NAME = "rocketray"  # part of the queue names that consistent_hash hashes
-_VIRTUAL_NODES = 10
+_VIRTUAL_NODES = 10  # RocketMQ's number: another one would divide the same queues differently
 
 
 def check_strategy(name: str) -> Strategy:
@@ -61,7 +61,7 @@ def divide(
 
 def averagely(queues: int, members: Collection[str]) -> dict[int, str]:
     """Assign contiguous shares, the first ones larger: ``AllocateMessageQueueAveragely``."""
-    names = sorted(members)
+    names = sorted(members)  # as RocketMQ sorts client ids: the order of joining decides nothing
     shares: dict[int, str] = {}
     for index, name in enumerate(names):
         size = queues // len(names) + (index < queues % len(names))

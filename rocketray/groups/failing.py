@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 __all__ = ["REASON_MAX_CHARS", "FailingMessage", "reason_of"]
 
-REASON_MAX_CHARS = 500
+REASON_MAX_CHARS = 500  # 2 kB of UTF-8 at most, of the 32 kB that all properties may have
 _ELLIPSIS = "…"
 
 

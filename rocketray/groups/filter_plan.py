@@ -89,6 +89,7 @@ class PlanFollower:
     def proposals(self) -> dict[int, int]:
         """Return the switch offsets that this member proposed and limits its reads to."""
         version = self.version
+        # A copy: the thread that reads adds proposals while the one of the heartbeats reports them.
         proposals = self._proposals.copy().items()
         return {queue: offset for (of, queue), offset in proposals if of == version}
 
@@ -107,6 +108,7 @@ class PlanFollower:
             return QueuePart(plan.new, None) if offset >= stop else QueuePart(plan.old, stop)
         key = plan.version, queue_id
         if key not in self._proposals:
+            # Not below what was read already, also if a power failure has taken the end since.
             self._proposals[key] = max(visible(), offset)
         return QueuePart(plan.old, self._proposals[key])
 

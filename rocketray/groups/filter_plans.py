@@ -44,7 +44,7 @@ class FilterChanges:
         self.changed = False
 
     def get(self, group: str, topic: str) -> FilterPlan | None:
-        """Return the plan in progress."""
+        """Return the plan in progress; None without one."""
         return self._plans.get((group, topic))
 
     def begin(self, group: str, topic: str, plan: FilterPlan) -> FilterPlan:
@@ -103,13 +103,14 @@ class FilterChanges:
         self.end(group, topic)
 
     def end(self, group: str, topic: str) -> None:
-        """Remove a plan."""
+        """Remove a plan that is completed or dropped; the subscription is the caller's to set."""
         del self._plans[group, topic]
         self.changed = True
 
     def take_proposals(self, beat: Heartbeat, owned: set[int]) -> None:
         """Keep the first proposal of an owner for each queue."""
         plan = self.get(beat.group, beat.topic)
+        # Offsets that were proposed for an earlier change say nothing about this one.
         if plan is not None and beat.plan == plan.version:
             mine = {queue: offset for queue, offset in beat.switches.items() if queue in owned}
             changed = plan.with_switches(mine)

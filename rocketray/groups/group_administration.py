@@ -72,8 +72,10 @@ class GroupAdministration:
             self._shared(group, topic)
             check_filter_of(group, topic, subscription)
             self.check(group, topic, subscription)
+            # A version is only to be another one than before, and not 0, which stands for no plan.
             under_way, version = self.registry.changes.get(group, topic), max(now_ms, 1)
             if under_way is not None and subscription == under_way.old:
+                # In the same millisecond, members would take it for the plan that they know.
                 version = max(version, under_way.version + 1)
                 self.registry.settle_change(group, topic, self.wall_ms(), goes_back=True)
             existing = self.registry.subscriptions.get(group, topic)

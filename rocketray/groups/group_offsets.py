@@ -49,7 +49,7 @@ class GroupOffsets:
             self.commit(group, topic, queue, offset)
 
     def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
-        """Set the group's next queue offset."""
+        """Set the group's next queue offset, which may be a lower one: see ``EntryKind.BACK``."""
         if self.get(group, topic, queue) != offset:
             self._offsets.setdefault((group, topic), {})[queue] = offset
             self.changed = True
@@ -117,6 +117,7 @@ def check_next_offset(topic: str, queue_id: int, next_queue_offset: object, end:
             "a whole number, such as a batch's next_queue_offset"
         ) from None
     if not 0 <= offset <= end:
+        # The error names an exclusive end, and a group may wait at *end* for the next message.
         raise OffsetOutOfRangeError(f"queue {topic}/{queue_id}", offset, 0, end + 1)
     return offset
 

@@ -70,6 +70,7 @@ class GroupRegistry:
             return self._repeat(beat, membership)
         wall_ms = now_ms if wall_ms is None else wall_ms
         known = membership.roster.find(beat)
+        # Its last commits are of queues that it held in the report before, and has released since.
         held = beat.held if known is None else beat.held | known[1].held
         self._join(beat, membership, queues, now_ms, wall_ms)  # 1, 2
         owners = membership.owners
@@ -79,13 +80,15 @@ class GroupRegistry:
             return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.roster.members))
         owned = owners.owned(beat.member)
         self._take_offsets(beat, owned & held)  # 4
-        self._take_proposals(beat, owned & beat.held)
+        self._take_proposals(beat, owned & beat.held)  # it reads no others up to its proposal
         self.settle_change(*key, wall_ms)
         owners.release(owned - beat.held)  # 5
         self.moves.carry_out(*key, membership)  # 6
+        # A queue that it lost and still reads would be read on from its own position if it got it
+        # back now; once released, it begins at the group's offset.
         withheld = (beat.held - owned) | self.moves.waiting(*key)
         epochs = self.memberships.epochs
-        epochs.pass_by(beat.newest_epoch)
+        epochs.pass_by(beat.newest_epoch)  # before the grants: these have to be above it
         granted = {
             queue: self.offsets.get(*key, queue)
             for queue in sorted(self._share(beat, membership, now_ms) - withheld)
@@ -103,6 +106,7 @@ class GroupRegistry:
         membership = self.memberships.get(beat.group, beat.topic)
         known = membership.roster.find(beat)
         if known is None:
+            # It was silent for too long: its commits count where no other member took the queue.
             lapsed = membership.owners.lapsed(process_name(beat.member, beat.instance))
             membership.owners.forget(lapsed)
             self._take_offsets(beat, lapsed)
@@ -175,6 +179,7 @@ class GroupRegistry:
             StreamError: there is no such group, or it has members.
         """
         for topic in self.subscriptions.topics_of(group):
+            # Also processes that lost their name to another one: they may still read.
             members = len(self.memberships.living(group, topic, now_ms).roster.every)
             if members:
                 raise StreamError(
@@ -245,6 +250,7 @@ class GroupRegistry:
         self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
         is_other = since_ms != self.subscriptions.since_ms(beat.group, beat.topic)
         if is_other or self.changes.get(beat.group, beat.topic) is not None:
+            # Lapsed queues are to be read by another filter by now (membership.py, invariant 4).
             membership.owners.forget()
         membership.queues = queues
         self.memberships.join(beat, membership, now_ms)
@@ -277,6 +283,7 @@ class GroupRegistry:
             self.offsets.begin(*key, queue, beat.starts[queue])
         commits = {queue: beat.commits[queue] for queue in queues & beat.commits.keys()}
         self.journals.told_again(*key, commits, beat.member)
+        # As in RocketMQ, whose broker only warns, a commit may be below the one before it.
         before = {queue: self.offsets.get(*key, queue) for queue in commits}
         back = {q: (before[q], at) for q, at in commits.items() if at < before[q]}
         self.journals.note(EntryKind.BACK, *key, back, who=beat.member)
@@ -304,6 +311,7 @@ class GroupRegistry:
         """End a change that every queue, and unless *goes_back* every member, has completed."""
         membership, offsets = self.memberships.get(group, topic), self._offsets_in(group, topic)
         found = self.changes.progress(group, topic, membership, offsets)
+        # Without a member since the restart, no queue is known: none is not all.
         is_through = found is not None and bool(offsets) and found.plan.is_through(offsets)
         if found is not None and is_through and (goes_back or not found.outdated):
             self.changes.end(group, topic)

@@ -96,7 +96,7 @@ class GroupSubscriptions:
             self._take_name(beat, is_shared=is_shared)
             return
         if plan is not None and plan.new == offered:
-            return
+            return  # a member that was updated already; it reads as the plan says
         if existing is not None and (is_shared or plan is not None):
             difference = describe_difference(existing, offered)
             raise SubscriptionConflictError(
@@ -120,7 +120,7 @@ class GroupSubscriptions:
             self._changed = True
 
     def subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
-        """Set the group's subscription from now on."""
+        """Set the group's subscription from now on; its time is later than that of the last one."""
         self._subscriptions[group][topic] = subscription
         key = group, topic
         self._since_ms[key] = max(wall_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
@@ -134,7 +134,7 @@ class GroupSubscriptions:
             self._changed = True
 
     def delete(self, group: str) -> None:
-        """Remove a group."""
+        """Remove a group, with its plans; one of the same name begins as a new group."""
         self._drop(lambda key: key[0] == group)
         del self._subscriptions[group]
 

@@ -97,6 +97,7 @@ class QueueOwners:
         self, names: Mapping[int, str] | None = None, epochs: Mapping[int, int] | None = None
     ) -> None:
         """Restore the results of :attr:`names` and :attr:`epochs`."""
+        # Whether a queue was revoked is not saved: its owner's next heartbeat has it revoked again.
         known = epochs or {}
         self._queues = {
             queue: _Queue(_ORPHANED if "\n" in name else _OWNED, name, known.get(queue, 0))
@@ -106,7 +107,7 @@ class QueueOwners:
 
     @property
     def names(self) -> dict[int, str]:
-        """The name of each owner, by queue."""
+        """The name of each owner, by queue; a lapsed queue has none, also not on disk."""
         return {
             queue: each.owner for queue, each in self._queues.items() if each.state is not _LAPSED
         }
@@ -119,11 +120,11 @@ class QueueOwners:
         }
 
     def state(self, queue: int) -> QueueState:
-        """Return the state of a queue."""
+        """Return the state of a queue; free, if it never had an owner."""
         return self._queues.get(queue, _NO_OWNER).state
 
     def owned(self, name: str) -> set[int]:
-        """Return the queues of the owner *name*."""
+        """Return the queues of the owner *name*, also revoked ones: it may still read these."""
         return {
             queue
             for queue, each in self._queues.items()
@@ -198,4 +199,5 @@ class QueueOwners:
         else:
             kept = self._queues.get(queue, _NO_OWNER).epoch
             self._queues[queue] = _Queue(state, owner, kept if epoch is None else epoch)
+        # These leave what is on disk: a revoked queue has its owner, a lapsed one has none.
         self.changed |= event not in ("keep", "revoke", "forget")

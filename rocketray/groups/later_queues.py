@@ -31,7 +31,7 @@ class LaterQueues:
         self._readers_of_deleted.setdefault(topic, set()).update(self._subscriptions.sharing(topic))
 
     def forget(self, group: str) -> None:
-        """Forget a deleted group."""
+        """Forget a deleted group: one of the same name begins where its ``start=`` says."""
         for readers in self._readers_of_deleted.values():
             readers.discard(group)
 

@@ -62,7 +62,7 @@ class Membership:
         return {queue for queue, name in shares.items() if name == beat.member}
 
     def owned(self, name: str) -> set[int]:
-        """Return the queues of one member."""
+        """Return the queues of one member; in a broadcast group all, none of which has an owner."""
         member = self.roster.members.get(name)
         if member is not None and member.is_broadcast:
             return set(range(self.queues))
@@ -134,6 +134,7 @@ class Memberships:
 
     def get(self, group: str, topic: str) -> Membership:
         """Return a membership, which is empty if no member has joined."""
+        # A new one is not kept: a question about an unknown group creates none.
         return self._memberships.get((group, topic)) or Membership()
 
     def living(self, group: str, topic: str, now_ms: int) -> Membership:
@@ -220,6 +221,7 @@ class Memberships:
             self._memberships[group, topic] = membership
             for app in membership.roster.apps():
                 self._apps.setdefault(app, set()).add((group, topic))
+        # First beyond all epochs that are known, then new ones: none may be one that an owner has.
         for membership in self._memberships.values():
             self.epochs.pass_by(max(membership.owners.epochs.values(), default=0))
         for membership in self._memberships.values():
@@ -243,11 +245,13 @@ def app_share(
                     instances.add(member.together.instance)
                 owners |= dict.fromkeys(each.owned(owner), member.together.instance)
     shares = sticky(max(each.queues for each in memberships), instances, owners)
+    # Its own by the division, and held by no other instance in any topic of the app.
     mine = [
         queue
         for queue in range(membership.queues)
         if shares[queue] == owners.get(queue, app.instance) == app.instance
     ]
+    # An agent may have several members in an instance: these divide its queues among them.
     members = membership.roster.members.items()
     colleagues = [other for other, member in members if member.together == app]
     places = averagely(len(mine), colleagues)

@@ -77,7 +77,7 @@ class OffsetMoves:
         owners = membership.owners
         moved: dict[str, dict[int, tuple[int, int]]] = {}
         moving = sorted(waiting.keys() - owners.names.keys())
-        owners.forget(moving)
+        owners.forget(moving)  # a former owner that reclaimed one would commit its old offset
         for queue in moving:
             move = waiting.pop(queue)
             pair = self._offsets.get(group, topic, queue), move.offset

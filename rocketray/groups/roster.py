@@ -140,6 +140,7 @@ class Roster:
             member = MemberState(beat.instance, beat.together, beat.strategy, now_ms)
             self.members[beat.member] = member
             self.changed = True
+        # After a restart, a commit counts by what was held in the report before (membership.py, 5).
         self.changed |= member.held != beat.held
         member.take(beat, now_ms)
         return predecessor
@@ -148,6 +149,7 @@ class Roster:
         """Remove the member or the predecessor with that name as an owner."""
         removed = self.members.pop(name, None) or self.predecessors.pop(name, None)
         if removed is not None:
+            # A report of it may still be on its way, and must not let it join again (is_late).
             self.gone[process_name(name.partition("\n")[0], removed.instance)] = removed.number
             if len(self.gone) > _FORMER_MAX:
                 del self.gone[next(iter(self.gone))]
@@ -163,7 +165,7 @@ class Roster:
         return {each.together.app for each in every if each.together is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """Return all processes."""
+        """Return all processes but the removed ones, whose late reports a restart lets in again."""
         return {
             "members": {name: member.to_json() for name, member in self.members.items()},
             "former": list(self.former),
