@@ -67,9 +67,9 @@ OnProgress = Callable[[str, int, int], object]
 """Takes what is copied now, and how many bytes of about how many are done."""
 _SERVICES = (OP_TOPIC, END_TOPIC, HALF_TOPIC, *WAITING_QUEUES)
 """The topics of services, those that note the end of some work before those with the work."""
-_NOT_STATE = {".tmp", ".damaged"}
+_NOT_STATE = {".tmp", ".damaged"}  # what a write, or a repair, has left
 _REGISTER = "register.json"  # what is restored has its state in the copies
-_TRIES = 20
+_TRIES = 20  # rounds that remove files are 10 s apart: so these take 200 s
 _Queue = tuple[TopicConfig, int]
 
 
@@ -100,7 +100,7 @@ def back_up(
         run.copy()
         manifest = Manifest(disk, cluster, begun_ms, clock_ms(), run.files, run.ends)
         manifest.write(backup)
-        incomplete_file(backup).unlink()
+        incomplete_file(backup).unlink()  # last: a backup that has both is complete, too
     return manifest
 
 
@@ -243,6 +243,7 @@ class _Run:
         for start in starts_in(path / units):
             yield _Part(f"{directory}/{units}/{segment_name(start)}")
         starts = starts_in(path / "commitlog")
+        # Entries that were copied would lead to a file that is not there any more.
         if next(iter(starts), 0) != bounds.log_begin:
             raise _FilesRemovedError
         for start in starts:
@@ -253,7 +254,7 @@ class _Run:
         source, target = self._data / part.path, self._copy / part.path
         used = part.used
         if used is not None:
-            used = min(used, source.stat().st_size)
+            used = min(used, source.stat().st_size)  # only the last file has the bound in it
         self.files[part.path] = copy_file(source, target, used, self._count)
 
     def _count(self, size: int) -> None:
@@ -352,7 +353,7 @@ def _held(data: Path) -> Iterator[str]:
     cluster = "" if joined is None else joined.cluster
     try:
         lock = lock_node(data)
-    except StoreLockedError:
+    except StoreLockedError:  # a node runs: its queues are copied up to what readers may see
         node = read_description(data)
         _check_running(data, node)
         yield str((node or {}).get("cluster", cluster))
@@ -390,7 +391,7 @@ def _begun(backup: Path, disk: str, begun_ms: int) -> Iterator[None]:
             raise StoreLockedError(
                 f"another process makes a backup in {backup}; name another directory"
             ) from None
-        _check_target(backup, disk)
+        _check_target(backup, disk)  # again: it was looked at without the lock
         shutil.rmtree(content_directory(backup), ignore_errors=True)
         with no_room(backup):
             mark_incomplete(backup, disk, begun_ms)

@@ -21,9 +21,9 @@ from rocketray.errors import StoreError
 
 __all__ = ["FileSum", "copy_file", "no_room", "sum_of"]
 
-_BLOCK_BYTES = 1024 * 1024
+_BLOCK_BYTES = 1024 * 1024  # the least hole that is kept
 _ZEROS = bytes(_BLOCK_BYTES)
-_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, no quota, ulimit -f
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ __all__ = [
 
 _FORM = FileForm("manifest.json")
 _MARK = FileForm("incomplete.json")
-_PARTS = ("config", "broadcast", "shards")
+_PARTS = ("config", "broadcast", "shards")  # a manifest may be forged: no path leads elsewhere
 
 
 def manifest_file(backup: Path) -> Path:

@@ -24,7 +24,7 @@ from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["CopyBounds", "bounds_of", "starts_in"]
 
-_TRIES = 100
+_TRIES = 100  # in each one that fails, a process has opened or closed the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def bounds_of(data: Path, topic: str, queue_id: int, *, clock_ms: Callable[[], i
                 f"queue {topic}/{queue_id} cannot be copied: {error}; repair it with: rocketray "
                 f"store recover {directory}, while the node is stopped"
             ) from None
-        if not is_open(directory):
+        if not is_open(directory):  # else what was read may be half of its recovery
             return found
     raise StoreError(f"{directory} is opened and closed all the time; see rocketray status")
 
@@ -82,7 +82,7 @@ def _of_open(data: Path, topic: str, queue_id: int, log_begin: int) -> CopyBound
         return CopyBounds(log_begin, log_begin, end)
     reader = QueueReader(shard_directory(data, topic, queue_id), topic, queue_id)
     try:
-        stored = reader.gaps.before(end)
+        stored = reader.gaps.before(end)  # after a power failure a queue may end with a gap
         if stored <= control.minimum():
             return CopyBounds(log_begin, log_begin, end)
         last = reader.entries(stored - 1, stored)

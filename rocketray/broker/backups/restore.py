@@ -36,6 +36,7 @@ from .renaming import is_of_several, rename_cluster, renamed_disk
 __all__ = ["restore"]
 
 _STAGING = "restoring"
+# What an empty directory may have: ext4 has lost+found in the root of each file system.
 _IN_ANY = {"node.lock", "lost+found", _STAGING}
 
 
@@ -81,9 +82,11 @@ def restore(
         if cluster is not None:
             rename_cluster(staging, cluster)
             new = renamed_disk(cluster, manifest.disk)
+        # The same file system, so a part is there whole or not at all.
         for part in sorted(staging.iterdir()):
             part.rename(data / part.name)
         sync_directory(data)
+        # The UUID last: an actor refuses a directory without one.
         return settle_identity(data, new), manifest
     finally:
         shutil.rmtree(staging, ignore_errors=True)
