@@ -46,6 +46,8 @@ class DiskAgent:
         self._incarnation = uuid.uuid4().hex
         self._source_on = source_on
         self._copies: dict[tuple[str, int], QueueCopy] = {}
+        # Not held together. Each keeps two calls apart that write the same files: the coordinator
+        # may have stopped waiting for the first, which still runs.
         self._copying = threading.Lock()
         self._keeping = threading.Lock()
 

@@ -123,11 +123,13 @@ class DiskRegister:
             for name in self.taking()
             if name in reports
         ]
+        # Without a report, as at the start, there is the coordinator's own disk.
         return spread_over(disks or [DiskSpace("", "", 0)], present, queues)
 
     def taking(self) -> list[str]:
         """Return the disks that take new queues, the first one first; at least one."""
         reports, draining = self.reports, self.draining
+        # Before the first reports there is the coordinator's own disk, whose name sorts first.
         return sorted(reports.keys() - draining) or [""]
 
 
@@ -150,6 +152,7 @@ def rename_disks(data: Path, cluster: str, renamed: Callable[[str], str]) -> Non
     saved = saved_disks(documents)
     if saved is None:
         return
+    # Without a machine, the new coordinator knows that a disk has yet to join (awaits).
     homes = {
         renamed(name): replace(home, uuid=renamed(name), cluster=cluster, machine="", ray_node="")
         for name, home in saved.joined.items()

@@ -40,14 +40,15 @@ __all__ = [
 ]
 
 BLOCK_BYTES = 1024 * 1024
+"""A queue with one changed byte has that much sent again; a log file of 64 MiB has 64 sums."""
 BLOCKS_AT_ONCE = 8
-"""How many blocks are fetched by one call at most."""
-_FILES_MAX = 1_000_000
+"""How many blocks are fetched by one call at most: 8 MiB, which both sides hold in memory."""
+_FILES_MAX = 1_000_000  # 64 TB of log; the list comes from another machine
 _LEFT_OUT = {"lock", HANDED_OVER}
 Fetch = Callable[[Sequence[tuple[str, list[int]]]], Iterator[bytes]]
 """Takes names with the numbers of blocks, and yields the content of each."""
 _ZEROS = bytes(BLOCK_BYTES)
-_NO_DATA = -1
+_NO_DATA = -1  # no CRC-32 is negative
 
 
 def sums_of(directory: Path, known: Known) -> dict[str, FileSums]:
@@ -67,6 +68,7 @@ def sums_of(directory: Path, known: Known) -> dict[str, FileSums]:
             with _opened(directory / name, os.O_RDONLY) as descriptor:
                 status = os.fstat(descriptor)
                 stable = _stable_bytes(name, status.st_size, flushed, last_index) // BLOCK_BYTES
+                # A file that is replaced gets another inode, and is compared as a whole.
                 incarnation, have = known.get(name, (0, 0))
                 first = have if incarnation == status.st_ino else 0
                 sums = tuple(_sums(descriptor, status.st_size, first))
@@ -152,12 +154,12 @@ class QueueCopy:
         )
 
     def sync(self) -> None:
-        """Bring all files to disk."""
+        """Bring all files and their names to disk: the queue may begin here when this returns."""
         for path in [self.directory, *self.directory.rglob("*")]:
             SYSTEM_FILES.sync(path)
 
     def remove(self) -> None:
-        """Remove the copy."""
+        """Remove the copy: its queue stays where it is."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _prepare(self, name: str, file: FileSums) -> list[tuple[str, list[int]]]:
@@ -203,6 +205,7 @@ class QueueCopy:
     def _note(self, name: str, file: FileSums) -> None:
         """Note the blocks that are the same, and stay so."""
         self._incarnations[name] = file.incarnation
+        # A front part, because one number tells the source what it need not look at.
         done = file.first
         for mine, theirs in zip(self._sums[name][done : file.stable], file.sums, strict=False):
             if mine != theirs:
