@@ -27,12 +27,14 @@ __all__ = ["FlightLink", "ResultT", "SentBatch", "ServiceFinder"]
 SentBatch = tuple[pa.RecordBatch, bytes | None]
 """A batch of a stream, and its metadata."""
 ResultT = TypeVar("ResultT")
-_CALL_S = 20.0
+# The worst case of an action: a service that breaks off at the end of each attempt, so 61.5 s. One
+# that says nothing costs 20 s, because a call that timed out is not repeated.
+_CALL_S = 20.0  # of an action; a stream has the time that it waits, and the grace
 _GRACE_S = 10.0  # for an answer on its way: 4 MiB at 3.4 Mbit/s
-_ATTEMPTS = 3
-_SPARE_S = 1.5
+_ATTEMPTS = 3  # without those that a spare is waited for
+_SPARE_S = 1.5  # a spare runs already, and only has to take the lock and to listen
 _AGAIN_S = 0.05
-_RETRY_AFTER_MS = 1000
+_RETRY_AFTER_MS = 1000  # a gateway takes seconds to start
 
 
 class ServiceFinder(Protocol):
@@ -97,8 +99,10 @@ class FlightLink:
                 if self._may_have_a_spare(link, error) and time.monotonic() < broken_s + _SPARE_S:
                     self._forget(link, has_moved=False)
                     attempts += 1
+                    # At once the first time: perhaps only the connection was lost.
                     time.sleep(0 if link.has_answered else _AGAIN_S)
                     continue
+                # No spare has come: a question for the address starts a gateway.
                 self._answered = None
                 self._forget(link, has_moved=isinstance(error, flight.FlightUnauthenticatedError))
                 if attempts == 0 or isinstance(error, flight.FlightTimedOutError):
@@ -118,6 +122,7 @@ class FlightLink:
         return has_ended and self._answered == link.service
 
     def _connect(self) -> _Open:
+        # Held while the gateway is started: all threads of a client wait for the same one.
         with self._lock:
             if self._open is None:
                 self._service = service = self._service or self._finder.place().service

@@ -81,7 +81,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
             raise OSError(f"the fetch service cannot listen on {where}: {error}") from error
 
     def do_get(self, _: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """Answer a call of a stream."""
+        """Answer a call of a stream, whose batches are made as the client takes them."""
         name, _, request = ticket.ticket.partition(b" ")
         return _answered(self._calls.streams, name.decode(errors="replace"), request)
 
@@ -111,6 +111,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # as a
     def start_call(self, _: Any, headers: Mapping[str, Sequence[Any]]) -> None:
         """Check the header of one call."""
         shown = headers.get("authorization", [])
+        # In constant time: the time of a refusal must not tell how much of a token is right.
         if len(shown) != 1 or not hmac.compare_digest(str(shown[0]).encode(), self._wanted):
             raise flight.FlightUnauthenticatedError("the token is not that of this service")
 

@@ -35,7 +35,7 @@ from .serving_turn import ServingTurn
 __all__ = ["FlightService"]
 
 _LOG = logging.getLogger(__name__)
-_RETRY_AFTER_MS = 200
+_RETRY_AFTER_MS = 200  # the other process has the lock, and is about to listen
 
 
 class FlightService:
@@ -59,7 +59,7 @@ class FlightService:
         self._calls = calls
         self._has_tls = not ip_address(host).is_loopback if has_tls is None else has_tls
         self._turn = turn
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # also while a server begins: two would want one port
         self._server: FlightServer | None = None
         self._place: DiskPlace | None = None
 
@@ -121,7 +121,7 @@ class FlightService:
             if port:
                 advice = "free the port, or start the node with another --fetch-port"
                 raise OSError(f"{error}; {advice}") from error
-            # Another process has taken the port since.
+            # Another process has taken the port since: clients ask for the new one.
             identity = replace(identity, port=0)
             self._server = FlightServer(identity, self._calls)
         identity = replace(identity, port=self._server.port)

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 REPLY_BYTES = 16 * 1024 * 1024
+"""A reply has that much, and 8 MiB of its last queue, at most: it goes through Ray's objects."""
 
 
 @dataclass(frozen=True, slots=True)

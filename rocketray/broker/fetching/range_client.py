@@ -22,9 +22,9 @@ from .read_plan import DiskPlace, FetchService, Range, ReadPlan, Warn
 
 __all__ = ["fetch_range"]
 
-_OPEN_SERVICES = 64
-_WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
-_RETRY_AFTER_MS = 1000
+_OPEN_SERVICES = 64  # one of each disk
+_WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)  # 7.8 s without a batch; each batch resets the count
+_RETRY_AFTER_MS = 1000  # a gateway takes seconds to start
 
 
 def fetch_range(
@@ -72,7 +72,7 @@ def _call(
 
 @lru_cache(maxsize=_OPEN_SERVICES)
 def _client(service: FetchService) -> flight.FlightClient:
-    """Return the open client of a service."""
+    # Spark reads many ranges in one process, and a connection with TLS costs more than a small one.
     return open_client(service)
 
 

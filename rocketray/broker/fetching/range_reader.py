@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would not fit a worker
-_OPEN_QUEUES = 64
+_OPEN_QUEUES = 64  # each with the files of its log that were read, as maps
 
 _TAG_BLOCK_ENTRIES = 1 << 18  # 5 MiB of the consume queue
 _RECORD_BLOCK_ENTRIES = 1 << 12  # the spans of their properties fit the cache
@@ -117,7 +117,7 @@ def _scan(
             reader.map_records(entries)
         except OffsetOutOfRangeError:
             later = first_from(position)
-            if later == position:
+            if later == position:  # nothing was removed: the files are damaged
                 raise
             position = later
             continue

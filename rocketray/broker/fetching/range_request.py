@@ -21,10 +21,10 @@ __all__ = ["RANGE", "BatchNote", "RangeRequest"]
 
 RANGE = "range"
 """The name of the call at the fetch service."""
-_TICKET_MAX_BYTES = 1 << 20
-_BATCH_ROWS_MAX = 1_000_000
-_OFFSET_MAX = (1 << 63) - 1
-_QUEUE_MAX = (1 << 31) - 1
+_TICKET_MAX_BYTES = 1 << 20  # with an expression of 4,096 characters, a fortieth
+_BATCH_ROWS_MAX = 1_000_000  # BATCH_BYTES ends a batch of the least records after 92,000
+_OFFSET_MAX = (1 << 63) - 1  # an i64, as in the queue's entries
+_QUEUE_MAX = (1 << 31) - 1  # an i32, as in a record
 
 
 @dataclass(frozen=True, slots=True)

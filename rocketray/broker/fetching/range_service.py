@@ -31,7 +31,7 @@ from .serving_turn import ServingTurn
 
 __all__ = ["RangeService"]
 
-_RETRY_AFTER_MS = 1000
+_RETRY_AFTER_MS = 1000  # a queue opens, or its move ends, within some seconds
 
 
 class RangeService:
@@ -92,7 +92,6 @@ class RangeService:
         return held
 
     def _answer(self, ticket: bytes) -> flight.GeneratorStream:
-        """Answer a request for a range."""
         request = RangeRequest.from_ticket(ticket)
         schema = column_schema(request.plan.columns)
         batches = _batches(Path(self._home.data), request, schema)

@@ -26,10 +26,10 @@ __all__ = [
     "settle_service",
 ]
 
-_TOKEN_BYTES = 32
+_TOKEN_BYTES = 32  # 256 bits
 _VALID = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
 """For any clock: the certificate ends with the node, and its clients trust it alone."""
-_FILE_MAX_BYTES = 64 * 1024
+_FILE_MAX_BYTES = 64 * 1024  # a certificate and its key have some 1 kB
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def kept_service(data: Path) -> ServiceIdentity | None:
         return ServiceIdentity(
             **json.loads(fetch_service_file(data).read_bytes()[:_FILE_MAX_BYTES])
         )
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError):  # TypeError: fields of another release
         return None
 
 
