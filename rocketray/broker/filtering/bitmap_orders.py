@@ -120,6 +120,7 @@ def _pays(
     """Return whether *topic* is to keep bitmaps; to keep them on, half of the groups suffice."""
     if topic.bitmaps != "auto" or topic.internal:
         return topic.bitmaps == "on"
+    # Half to keep them: a group near the limit must not turn them on and off all the time.
     wanted = sum(_is_selective(counters(one.group, one.topic)) for one in groups)
     return wanted >= (AUTO_GROUPS // 2 if was_on else AUTO_GROUPS)
 

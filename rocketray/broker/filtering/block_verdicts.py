@@ -66,6 +66,7 @@ class BlockVerdicts:
         codes = self._filter.tag_codes
         if codes is None:
             return found
+        # The address of a unit that cannot be read tells no tag: RocketMQ lets it pass.
         unknown = entries.tags_codes <= TAGS_CODE_EXT_MAX
         passed = unknown | np.isin(entries.tags_codes.astype(np.int32), codes)
         found[~passed] = _NUMBERS[FilterReason.TAG_MISMATCH]

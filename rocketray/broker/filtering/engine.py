@@ -29,8 +29,8 @@ from .predicate_stream import PredicateStream, ask_once
 __all__ = ["MATCH_RING_SUFFIX", "FilterEngine"]
 
 _LOG = logging.getLogger(__name__)
-_IDLE_WAIT_S = 0.5
-_SWEEP_INTERVAL_S = 10.0
+_IDLE_WAIT_S = 0.5  # a predicate that exceeds its time rings no bell: it is noticed then
+_SWEEP_INTERVAL_S = 10.0  # so long the rings of dead members stay, 1.5 MiB a queue
 MATCH_RING_SUFFIX = ".match"
 
 
@@ -45,7 +45,7 @@ class FilterEngine:
         self._streams: dict[Path, FilterStream] = {}
         self.lags = LagCounter(data).of_each
         """Return the lag of each group in each queue of its topic, or why it is unknown."""
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # over the table: no stream is opened or pumped under it
 
     def attach_all(self) -> None:
         """Take over the streams of an earlier incarnation."""
@@ -73,7 +73,7 @@ class FilterEngine:
         except StreamError as error:
             MatchRing(ring).fail(str(error))
             raise
-        with self._lock:
+        with self._lock:  # another call may have been quicker
             served = self._streams.setdefault(ring, stream)
         if served is not stream:
             stream.close()
@@ -113,9 +113,10 @@ class FilterEngine:
         """Serve until *stop* is set."""
         swept = time.monotonic()
         while not stop.is_set():
-            rung = self._doorbell.count()
+            rung = self._doorbell.count()  # first: a ring during the step ends the sleep
             if not self.step():
                 self._doorbell.sleep(rung, _IDLE_WAIT_S if self._streams else _SWEEP_INTERVAL_S)
+            # With the lock: attach() adds a stream and then unmutes, so a new one is never muted.
             with self._lock:
                 self._doorbell.mute(muted=not self._streams)
             if time.monotonic() - swept >= _SWEEP_INTERVAL_S:

@@ -21,7 +21,7 @@ from rocketray.message import TAGS
 
 __all__ = ["SAMPLE_COUNT", "advise_filter", "doubts"]
 
-SAMPLE_COUNT = 1000
+SAMPLE_COUNT = 1000  # of whose records only the properties are read
 _ALL_TAGS = ("", "*")
 
 logger = logging.getLogger(__name__)

@@ -26,11 +26,12 @@ __all__ = ["FilterRules"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", re.ASCII)
 _FORM = FileForm("config/filterRules.json")
-_LIMIT_MS_MAX = 60_000
+_LIMIT_MS_MAX = 60_000  # so long a hanging predicate goes unnoticed
 _SQL_IS_OFF = (
     "SQL92 is switched off on this node; subscribe by tags, or have the node started with: "
     "rocketray start --property-filter"
 )
+# Installed with every node: no user defines predicates in them, and each can be made to do harm.
 _NO_PREDICATES = frozenset(
     ("faust", "numba", "numpy", "orjson", "pandas", "pyarrow", "pyspark", "ray", "rocketray")
 )

@@ -124,6 +124,8 @@ class FilterStream:
         """
         before, minimum = self._position.next_offset, self._position.minimum
         missed = self._position.skip()
+        # Removed files take room while they are mapped; the first message left tells which those
+        # are.
         if minimum != self._position.minimum < self._control.visible():
             self._reader.let_go_before(self._position.minimum)
         if self._position.next_offset > before:
@@ -143,6 +145,7 @@ class FilterStream:
 
     def _note_error(self, start: int, stop: int) -> None:
         """Report the first message from *start* on that the expression failed on to the member."""
+        # Evaluated again, once in the life of a stream: the scan itself only counts.
         expression = self._filter.sql
         assert expression is not None, "only SQL92 has evaluation errors"
         if self._test is None:

@@ -36,10 +36,12 @@ from .shard_bitmaps import StreamBits
 
 __all__ = ["LagCounter"]
 
-_BLOCK_ENTRIES = 16_384
+_BLOCK_ENTRIES = 16_384  # as a step of a filter has (SCAN_MAX)
+# Some 35 ms at 240 M entries a second, and 0.16 s at 6.6 M records, in a thread of the filter
+# actor.
 _NEW_BLOCKS_MAX = {"TAG": 512, "SQL92": 64}  # per question: 8 million entries, a million records
-_KEPT_BLOCKS = 65_536
-_KEPT_ANSWERS = 65_536
+_KEPT_BLOCKS = 65_536  # the counts of a billion messages, each by one filter
+_KEPT_ANSWERS = 65_536  # 4,000 queues with 16 groups each
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 

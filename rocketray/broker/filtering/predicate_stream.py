@@ -45,8 +45,8 @@ from .record_views import RecordViews
 __all__ = ["STUCK_MAX", "PredicateStream", "ask_once", "asker"]
 
 _LOG = logging.getLogger(__name__)
-STUCK_MAX = 3
-_BATCH_MAX = 1_024
+STUCK_MAX = 3  # each may keep a core busy until the node ends
+_BATCH_MAX = 1_024  # the time limit is for so many
 
 
 class PredicateStream(FilterStream):

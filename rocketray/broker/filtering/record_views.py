@@ -41,7 +41,7 @@ class RecordViews:
 
 
 class _Part:
-    """Records of one segment."""
+    """Records of one file; the first body that is asked for has all of them decoded in one call."""
 
     def __init__(self, spans: SegmentSpans) -> None:
         self.spans = spans

@@ -11,7 +11,7 @@ from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 __all__ = ["ScanPosition"]
 
 _LOG = logging.getLogger(__name__)
-_NO_STOP = 2**63 - 1
+_NO_STOP = 2**63 - 1  # beyond every offset, which is an i64
 
 
 class ScanPosition:

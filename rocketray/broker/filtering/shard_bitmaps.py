@@ -69,6 +69,7 @@ class ShardBitmaps:
             path.replace(path.with_name(path.name + ".broken"))
             self._filters = SqlFilters(path, born_ms)
         self.are_kept = False
+        # Readers that know the file of an earlier incarnation read it again: it may be gone.
         control.publish_filters(control.filters() + 1)
 
     @property
@@ -86,6 +87,7 @@ class ShardBitmaps:
             self._end()
             return {}
         try:
+            # The file, its version, then the bitmaps: so a reader trusts none too early.
             if self._filters.settle(living):
                 self._control.publish_filters(self._control.filters() + 1)
             if not self.are_kept:

@@ -46,7 +46,7 @@ __all__ = ["BACKLOG_MAX", "NO_COUNTS", "TailCounts", "TailStart", "TopicTail"]
 
 _BLOCKS_MAX = 64  # of a queue in a step: 30 ms or so
 BACKLOG_MAX = _BLOCKS_MAX * RECORDS_MAX  # of a queue: what a step with room can scan
-_NO_LIMIT = 1 << 62
+_NO_LIMIT = 1 << 62  # bytes; no block has so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,7 @@ class TopicTail:
         """
         blocks = []
         for count, queue in enumerate(self._queues.values()):
+            # What a queue leaves of its share is for those after it.
             queues = len(self._queues) - count
             share = None if room is None else -(-room // queues)
             seen = self._step(queue, share, size // queues)
@@ -216,6 +217,7 @@ class TopicTail:
         seen = SeenEntries(queue.reader, *nothing)
         for _ in range(_BLOCKS_MAX if room is not None else 1):
             limit = RECORDS_MAX if room is None else self._scan.block_max
+            # With room, the newest of the step are chosen by size afterwards (rule 2).
             found = self._block(queue, limit, _NO_LIMIT if room is not None else size)
             if found is None:
                 break
@@ -233,6 +235,7 @@ class TopicTail:
         self._missed += position.skip()
         is_live = position.next_offset >= queue.live_from
         if is_live and (ahead := position.ahead()) > self._backlog_max:
+            # So that one block is left: the newest messages are what a tail shows.
             self._skipped += position.jump_to(position.next_offset + ahead - RECORDS_MAX)
             position.skip()
         start, stop = position.window(limit)
@@ -264,7 +267,7 @@ class TopicTail:
 
 
 class _FollowedQueue:
-    """One queue that is followed."""
+    """One queue, and up to where it had messages when the tail began (rule 1)."""
 
     def __init__(self, data: Path, topic: str, queue_id: int, start: TailStart) -> None:
         directory = shard_directory(data, topic, queue_id)
