@@ -44,6 +44,7 @@ NAMES_MAX = 1000
 """Names of filters a topic, those of removed filters too."""
 VERSIONS_MAX = 1000
 NOTE_MAX_CHARS = 1000
+"""All limits together allow more than a document may have, whose own limit then counts."""
 _AUTHOR_MAX_CHARS = 200
 _FORM = FileForm("config/namedFilters.json")
 

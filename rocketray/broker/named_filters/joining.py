@@ -16,7 +16,7 @@ __all__ = ["join_by_filter"]
 
 _LOG = logging.getLogger(__name__)
 _MemberT = TypeVar("_MemberT")
-_ATTEMPTS_MAX = 5
+_ATTEMPTS_MAX = 5  # each that fails means that the group has changed its filter meanwhile
 
 
 def join_by_filter(
@@ -49,7 +49,7 @@ def join_by_filter(
         else:
             _tell(group, topic, chosen, found)
             return member
-    return join(found.subscription)
+    return join(found.subscription)  # its error, if any, is the caller's
 
 
 def _tell(group: str, topic: str, chosen: FilterName, found: GroupFilter) -> None:

@@ -26,7 +26,7 @@ __all__ = ["NamedFilters"]
 
 _LOG = logging.getLogger(__name__)
 _NAME = "namedFilters"
-_USES_SHOWN = 5
+_USES_SHOWN = 5  # in one line; a filter may have hundreds
 
 
 class NamedFilters:
@@ -53,7 +53,7 @@ class NamedFilters:
         self._looking = looking
         self._check = check
         self._wall_ms = wall_ms
-        self._changing = threading.Lock()
+        self._changing = threading.Lock()  # held during a save; taken before the coordinator's
         self.closed: str | None = None
         """Why there are no named filters; None if they are there."""
         self._book = self._load()
@@ -115,6 +115,7 @@ class NamedFilters:
             is_kept = self._members(group, topic, now_ms) > 0
             plan = self._registry.changes.get(group, topic)
             if plan is not None:
+                # Who joins during a change reads as its plan says, also as the only member.
                 read, is_kept = plan.new if plan.is_switching else plan.old, True
         if read is None or not name.is_of(read.named) or read == chosen:
             return GroupFilter(chosen, latest.named)
@@ -138,6 +139,7 @@ class NamedFilters:
             kept = self._book.kept(self._ids())
             if kept is self._book:  # so it is while they are closed
                 return
+            # In memory at once: if this save fails, the next one has it, too.
             self._book = kept
             try:
                 self._save(kept)
