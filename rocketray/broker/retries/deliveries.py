@@ -44,8 +44,10 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 PATIENCE_S = 0.1
+"""How long a service waits for what it has just begun: most deliveries take milliseconds."""
 LOOK_MS = 50
 """How soon to check deliveries in progress."""
+# 1, 2, 4, … 32, 60 s: a target that has failed for a minute is tried once a minute (invariant 2).
 _PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000
 _GONE = (TopicNotFoundError, InvalidNameError)
 _NEVER = (*_GONE, InvalidMessageError, MessageTooLargeError)
@@ -134,6 +136,8 @@ def attempt(
         if len(items) == 1 or isinstance(error, _GONE):
             _LOG.error("%d messages for %s cannot be delivered: %s", len(items), where, error)
             return Attempt([], [*items], [])
+        # All or none are stored, so halves are tried until those that are refused stand alone: two
+        # calls for each level, some 2 log n for one bad item among n.
         half = len(items) // 2
         first = attempt(items[:half], store, where)
         if first.waiting:  # later items must not overtake it
@@ -183,7 +187,6 @@ class OutboundDeliveries(Generic[WhatT, ResultT]):
     """The deliveries of one service. For one thread at a time; the deliveries run in others."""
 
     def __init__(self, submit: Submit = at_once) -> None:
-        """Run deliveries by *submit*."""
         self._submit = submit
         self._under_way: dict[Place, tuple[WhatT, Future[ResultT]]] = {}
         self._pauses: dict[Place, tuple[int, int]] = {}  # its end, and its length, in ms
@@ -224,6 +227,7 @@ class OutboundDeliveries(Generic[WhatT, ResultT]):
     def failed(self, target: Place, now_ms: int) -> None:
         """Record that the target accepted less: its pause is longer than the last one."""
         _, last_ms = self._pauses.get(target, (now_ms, 0))
+        # Twice nothing after a success: then the first pause.
         length_ms = min(2 * last_ms, _PAUSE_MAX_MS) or _PAUSE_MS
         self._pauses[target] = now_ms + length_ms, length_ms
 

@@ -59,16 +59,19 @@ __all__ = [
 ]
 
 MAX_ATTEMPTS = 16
-"""Redeliveries of a message unless its group sets another number: RocketMQ's ``retryMaxTimes``."""
+"""Redeliveries of a message unless its group sets another number: RocketMQ's ``retryMaxTimes``.
+
+The delays of levels 3 to 18 add up to 4 h 45 min 40 s, after which such a message is a dead letter.
+"""
 RETRY_QUEUES = 1
 """Number of queues of a retry topic on each disk: RocketMQ's ``retryQueueNums``.
 
 In an app with tables it has as many as the topics that it is for, because messages of a queue have
 to be delivered to that queue's owner.
 """
-_FIRST_LEVEL = 3
-_QUEUE_ID = 0
-_NUMBER = re.compile(r"[0-9]{1,4}")
+_FIRST_LEVEL = 3  # 10 s; the broker's level for delayLevel 0 is 3 + reconsumeTimes
+_QUEUE_ID = 0  # a topic of dead letters has one queue
+_NUMBER = re.compile(r"[0-9]{1,4}")  # a topic has 1,024 queues at most
 
 
 class SentBack(NamedTuple):

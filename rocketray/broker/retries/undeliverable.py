@@ -33,6 +33,7 @@ __all__ = [
     "half_letter",
 ]
 
+# The second is the group of RocketMQ's own transaction service; the first is named like it.
 _SCHEDULE_GROUP = "CID_RMQ_SYS_SCHEDULE"
 _TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 NODE_GROUPS = frozenset({_SCHEDULE_GROUP, _TRANSACTION_GROUP})
