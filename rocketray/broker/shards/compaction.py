@@ -39,7 +39,7 @@ from .shard_writer import ShardWriter
 __all__ = ["Compaction"]
 
 _LOG = logging.getLogger(__name__)
-_READ_ENTRIES = 4096
+_READ_ENTRIES = 4096  # 80 KiB of the queue; their records are mapped, not copied
 _COPY_BYTES = 64 * 1024  # bytes that are copied while producers wait
 _SUPERSEDED = RetentionPolicy(only_unneeded=True)
 
@@ -90,6 +90,7 @@ class LastOfKeys:
                 which = 0 if sizes[0, row] > 0 else 1
                 size = int(sizes[which, row])
                 start = int(starts[which, row])
+                # Without a key it gets its offset for one, by which no other message supersedes it.
                 key = part.segment[start : start + size].tobytes() if size > 0 else offset
                 self._last[key] = Last(offset, int(part.sizes[row]), bool(bodies[row] == 0))
                 number += 1
@@ -106,6 +107,7 @@ class Compaction:
 
     def run(self, disk: DiskUse) -> int:
         """Run a round, if it is worthwhile; return the bytes of the old files that were removed."""
+        # No second round waits for the first one: it would find what that has left.
         if not self._running.acquire(blocking=False):
             return 0
         try:
@@ -131,7 +133,7 @@ class Compaction:
         old_bytes = cut.physical_offset - first.physical_offset
         if old_bytes <= 2 * self._alive_bytes:
             return 0
-        most_bytes = min(_COPY_BYTES, segment_bytes // 4)
+        most_bytes = min(_COPY_BYTES, segment_bytes // 4)  # a batch has to fit into one file
         for part in portions(alive, lambda each: each[1].size, most_bytes):
             if not self._copy(reader, keys, part):
                 return 0

@@ -36,9 +36,11 @@ class DiskShards:
     ) -> None:
         self._doorbell = doorbell
         self._on_failure = on_failure
-        self._keeping_house = threading.Lock()  # taken before the other one
+        # Taken in this order. A writer takes the last one, in on_wake, while it holds its own lock;
+        # so no call into a writer is made under it.
+        self._keeping_house = threading.Lock()
         self._draining = threading.Lock()
-        self._waking = threading.Lock()  # never held while waiting
+        self._waking = threading.Lock()
         self._awake: dict[OwnedShard, None] = {}
         self._has_awake = threading.Event()
         self._shards: tuple[OwnedShard, ...] = ()
@@ -84,7 +86,7 @@ class DiskShards:
     def drain(self, *, everything: bool = False) -> int:
         """Store the batches in the rings, of queues that rang or of all; return their number."""
         with self._draining:
-            rung = self._rung.take()
+            rung = self._rung.take()  # before the look at the rings: a later one counts next time
             shards: Iterable[OwnedShard] = self._shards
             if not everything:
                 shards = [shard for slot in rung for shard in self._of_slot.get(slot, ())]
@@ -105,7 +107,7 @@ class DiskShards:
         """Leave those shards alone that have everything on disk; return whether all have."""
         with self._waking:
             awake = (*self._awake,)
-        resting = [shard for shard in awake if shard.rest()]
+        resting = [shard for shard in awake if shard.rest()]  # not under _waking: see there
         with self._waking:
             for shard in resting:
                 if shard.writer.store.is_at_rest:  # else it was woken just now

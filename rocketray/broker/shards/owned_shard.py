@@ -79,8 +79,11 @@ class OwnedShard:
         """The topic and the queue id."""
         self._halves = staged_directory(data)
         self.directory = shard_directory(data, topic.name, queue_id)
+        # First: the writer would create what is missing, as an empty queue.
         check_is_there(self.directory, topic, queue_id)
         self.writer = ShardWriter(self.directory, topic.name, queue_id, config, clock_ms=clock_ms)
+        # Held over a batch that may be repeated, and taken before the writer's lock: its second
+        # attempt waits until the outcome of the first one is known.
         self._calls = threading.Lock()
         self._prepared_end = self._flushed_end = -1
         self._quiet_flushes = 0
@@ -106,10 +109,10 @@ class OwnedShard:
             opened.pop_all()
 
     def attach(self, path: str) -> None:
-        """Begin to read a producer's ring."""
+        """Begin to read a producer's ring, which may have batches already."""
         self.writer.rings.attach(Path(path))
         if self._doorbell is not None:
-            self._doorbell.ring()
+            self._doorbell.ring()  # the producer may have rung before its ring was known here
 
     def drain(self) -> int:
         """Store the batches in the rings, and wake the filters; return the number of batches."""

@@ -21,7 +21,7 @@ from rocketray.store.store_reads import StoreReads
 __all__ = ["OwnershipFence"]
 
 _RECORDS_MAX = 100  # the last one is the newest; others are messages that only have its key
-_NO_HOST = "127.0.0.1", 0
+_NO_HOST = "127.0.0.1", 0  # the shard itself sends the record
 
 
 class OwnershipFence:

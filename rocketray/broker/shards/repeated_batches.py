@@ -22,7 +22,7 @@ from rocketray.store.batches.encoded_batch import EncodedBatch
 
 __all__ = ["BatchIdentity", "RepeatedBatches"]
 
-_REMEMBERED = 10_000
+_REMEMBERED = 10_000  # older ones are found by the key index, with a read of the log
 _SAME_KEYS_MS = 10 * 24 * 3_600_000  # a key is created again after a month at the earliest
 
 

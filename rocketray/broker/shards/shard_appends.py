@@ -30,7 +30,7 @@ from .unflushed import Unflushed
 __all__ = ["ShardAppends"]
 
 _LOG = logging.getLogger(__name__)
-_RETRY_AFTER_MS = 1000
+_RETRY_AFTER_MS = 1000  # a closed shard is tried again after a second (shard_process.py)
 
 
 class ShardAppends:
@@ -149,6 +149,7 @@ class ShardAppends:
 
         Return their number, and whether any of them is to be on disk.
         """
+        # What the kernel does not check; Python then takes frame by frame, and refuses each.
         if not self.writable or self.is_disk_full or not self._store.is_sound:
             return 0, False
         self._unflushed.before_append()
@@ -197,7 +198,7 @@ class ShardAppends:
         """Publish what was appended, after it is on disk if *to_disk*."""
         if self.is_closed:
             return  # the page is the next one's
-        if to_disk:
+        if to_disk:  # before the watermark (shard_writer.py, invariant 2)
             self.flush()
         self._control.publish_visible(self.next_queue_offset())
 

@@ -16,7 +16,7 @@ __all__ = ["AHEAD_MAX_MS", "UNFLUSHED_MAX_MS", "ShardProblems", "problems_of", "
 UNFLUSHED_MAX_MS = 10_000  # twenty flushes are missing
 AHEAD_MAX_MS = 60_000  # more than time services leave uncorrected
 _SUBJECTS = ("flush", "clock", "damage")
-_PLACES_SHOWN = 3
+_PLACES_SHOWN = 3  # in one line of rocketray status
 
 ShardProblems = dict[str, str]
 

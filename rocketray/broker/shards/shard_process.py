@@ -54,8 +54,10 @@ _LOG = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _LIMITS = ProcessLimits.of_system
-_RETRY_AFTER_MS = 1000
-_MOVED_RETRY_AFTER_MS = 200
+_RETRY_AFTER_MS = 1000  # until Ray has started the next process
+_MOVED_RETRY_AFTER_MS = 200  # a sender waits 10 s for a queue that moves, and looks so often
+# 1, 2, 4, … 32, 60 s: a shard that has been closed for a minute is tried once a minute (invariant
+# 2).
 _PAUSE_MIN_S, _PAUSE_MAX_S = 1.0, 60.0
 _ADVICE = "repair the cause; each call opens it again, and so does a timer"
 SHARED_FILE_SIZES = {
@@ -64,7 +66,11 @@ SHARED_FILE_SIZES = {
     "index_hash_slots": 20_000,
     "index_entries": 100_000,
 }
-"""The greatest sizes of the files of new shards in the shared process."""
+"""The greatest sizes of the files of new shards in the shared process.
+
+A disk has 18 queues of delay levels alone, and each group brings two topics. With these sizes a
+queue has 16 MiB of log, 1 MB of entries and 2.1 MB of index; others have 64 MiB, 6 MB and 22 MB.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,7 @@ class ShardProcess:
         self._opening = threading.Lock()
         self._is_ended = False
         self._tables = threading.Lock()  # taken after the other one; never held while waiting
+        # Replaced, never changed: calls and reports read it without a lock.
         self._shards: dict[tuple[str, int], OwnedShard] = {}
         self.reports = ShardReports(lambda: self._shards)
         """What the process tells of its open shards."""
@@ -154,6 +161,7 @@ class ShardProcess:
             StreamError, OSError: it cannot be closed cleanly.
         """
         with self._opening:
+            # On disk before the queue is closed: a process that is started now must not open it.
             mark = _handed_over(self.data, topic, queue_id)
             mark.touch()
             SYSTEM_FILES.sync(mark.parent)
@@ -175,7 +183,7 @@ class ShardProcess:
         return Opened(tuple(name for name in names if name not in closed), closed)
 
     def _each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-        """Return the result of *work* for each item."""
+        """Return the result of *work* for each item; in threads, as it waits for the disk."""
         if min(self._at_once, len(items)) <= 1:
             return [work(item) for item in items]
         with ThreadPoolExecutor(self._at_once, thread_name_prefix="opener") as threads:
@@ -214,6 +222,7 @@ class ShardProcess:
             with self._opening:  # so the topic is not removed meanwhile
                 config = TopicCatalog.load(self.data).get(topic)
                 config.check_queue(queue_id)
+                # Found: another call has opened it while this one waited for the lock.
                 shard = self.find(topic, queue_id) or self._open(config, queue_id)
         return shard
 
@@ -260,7 +269,7 @@ class ShardProcess:
             disk.keep_house(OwnedShard.flush)
 
     def remove(self, topic: str) -> None:
-        """Close the shards of a deleted topic."""
+        """Close the shards of a deleted topic, and let no timer open those that are closed."""
         with self._opening:
             self._close([place for place in self._shards if place[0] == topic])
             with self._tables:
@@ -333,6 +342,7 @@ class ShardProcess:
             if self._shards.get(place) is not shard:
                 return  # the topic was removed meanwhile, and may have been created again
             before = self._closed.get(place)
+            # A shard that stays closed is tried each minute: the log has each reason once.
             if before is None or str(before.reason) != str(reason):
                 _LOG.error("%s/%d is closed", *place, exc_info=reason)
             pause_s = _PAUSE_MIN_S if before is None else min(2 * before.pause_s, _PAUSE_MAX_S)

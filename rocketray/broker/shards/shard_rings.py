@@ -131,7 +131,7 @@ class ShardRings:
         """
         before = ring.outcome(frame.sequence)
         if before is not None and before.status is not AppendStatus.PENDING:
-            return
+            return  # an earlier incarnation stored it, and died before it acknowledged it
         try:
             batch = unpack_batch(bytes(frame.payload))  # which its producer cannot change
         except InvalidMessageError as error:
@@ -144,6 +144,7 @@ class ShardRings:
                 ring.record(frame.sequence, Ack(status))
                 return
         end = self._appends.next_queue_offset()
+        # The slot is in the producer's file, so its offset counts only within the queue.
         first = end if before is None else min(before.first_queue_offset, end)
         if first < self._appends.min_queue_offset():
             raise RingCorruptError(

@@ -31,7 +31,7 @@ class ShardScrub:
         self._store = store
         self._scrubber = Scrubber(store.directory, store.config, clock_ms=clock_ms)
         self._is_closed = False
-        self._stepping = threading.Lock()
+        self._stepping = threading.Lock()  # close() waits for a step, and the store is closed next
 
     def is_due(self) -> bool:
         """Return whether there is something to read now; looks at no file."""
@@ -77,7 +77,10 @@ class ShardScrub:
 
 
 class DiskScrub:
-    """Passes through the shards of one disk, at a rate: for a thread that steps, and others."""
+    """Passes through the shards of one disk, at a rate: for a thread that steps, and others.
+
+    At 1 MiB a second it reads 84 GiB a day, so a pass over a disk with more takes several days.
+    """
 
     def __init__(
         self,
@@ -97,6 +100,7 @@ class DiskScrub:
         shard = next((shard for shard in self._shards() if shard.is_due()), None)
         if shard is None:
             return None
+        # Never from a time in the past: a rate that was not used is not made up for in a burst.
         begun_s = max(self._next_s, self._now_s())
         self._next_s = begun_s + shard.step() / self._bytes_a_second
         return max(0.0, self._next_s - self._now_s())

@@ -88,10 +88,12 @@ class ShardWriter:
         self._topic = topic
         self._queue_id = queue_id
         self._lock = threading.Lock()
-        self._expiry_lock = threading.Lock()  # taken before the other one
+        # Taken before the other one, and held while files are removed, for which no append waits.
+        self._expiry_lock = threading.Lock()
         with ExitStack() as opened:
             opened.callback(self.store.close)
             self.control = ControlPage(directory / CONTROL_PAGE, create=True)
+            # Readers may have seen more than recovery found: these offsets are not given again.
             if self.control.visible():
                 self.store.skip_to(topic, queue_id, self.control.visible())
             unflushed = Unflushed(self.store.reads, steady_ms)
@@ -148,7 +150,7 @@ class ShardWriter:
             self.appends.check_open()
             try:
                 return self._staged.append(batches, in_doubt=in_doubt)
-            finally:
+            finally:  # also what was stored before an error: it is found by its keys next time
                 self.appends.settle(to_disk=True)
 
     def fence(self, owner_epoch: int) -> int:

@@ -22,7 +22,7 @@ from .shard_appends import ShardAppends
 
 __all__ = ["StagedAppends"]
 
-_REMEMBERED = 10_000
+_REMEMBERED = 10_000  # of which a repeated call is noticed without *in_doubt*
 _SAME_KEYS_MAX = 10_000  # messages may have the key as a business key
 
 
@@ -74,6 +74,7 @@ class StagedAppends:
                 def differs(at: int, first: int = first) -> int:
                     return int(self._key_at(first + at) != key_at(at))
 
+                # What is stored of a run are its first messages: its end is found by halves.
                 longest = max(longest, bisect_left(range(row, count), 1, key=differs))
         return longest
 
