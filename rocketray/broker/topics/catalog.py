@@ -67,7 +67,7 @@ __all__ = [
 _SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
 _SHARD_NUMBER_MAX = (1 << 24) - 1  # the rest of 10.0.0.0/8
 _PERM_READ_WRITE = 6
-_READABLE = 4
+_READABLE = 4  # the bits of RocketMQ's PermName
 _WRITABLE = 2
 _INTERNAL = "topic.internal"
 _PROCESSES, _QUEUES_PER_PROCESS = "queues.processes", "queues.per.process"
@@ -349,6 +349,7 @@ class TopicCatalog:
     ) -> TopicConfig:
         """Return a topic whose queues are on *disks*, and in processes there."""
         processes, own = topic.processes, topic.queues_per_process
+        # Neither the topic nor the node says it; an existing topic keeps its kind of process.
         common = (own or placement.queues_per_process) is None if is_new else topic.common
         if common:
             loads = Counter[tuple[str, int]]()

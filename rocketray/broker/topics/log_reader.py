@@ -128,6 +128,7 @@ class LogReader:
                     return reader, entries
                 position = stop
             except OffsetOutOfRangeError:
+                # Removed while it was read, if the minimum has risen; else the files are damaged.
                 if self.bounds(queue)[0] == minimum:
                     raise
 

@@ -71,6 +71,7 @@ def spread_over(disks: Iterable[DiskSpace], present: Sequence[str], queues: int)
     of_zone: Counter[str] = Counter(zones[disk] for disk in present if disk in zones)
     placed = [*present]
     while len(placed) < queues:
+        # Of equals, min() takes the first one, which has the most room.
         best = min(candidates, key=lambda each: (of_zone[each.zone], of_disk[each.disk]))
         placed.append(best.disk)
         of_zone[best.zone] += 1
@@ -106,6 +107,7 @@ def rebalanced(disks: Iterable[DiskSpace], present: Sequence[str]) -> list[Queue
     Queues on other disks than *disks* stay: these disks do not answer, or are being drained.
     """
     counts = Counter(present)
+    # Queues in place of bytes: of equal disks, those that have the most now keep theirs.
     known = [DiskSpace(each.disk, each.zone, counts[each.disk]) for each in disks]
     names = {each.disk for each in known}
     movable = [queue_id for queue_id, disk in enumerate(present) if disk in names]
@@ -131,6 +133,7 @@ class Placement:
     """
 
     queues_per_process: QueuesPerProcess = None
+    # Those that this process may use: a container may have fewer than its machine.
     cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     spread: Spread = all_on_one
     disks: Callable[[], Sequence[str]] = lambda: ("",)

@@ -125,6 +125,7 @@ def _no_store(directory: Path) -> StoreError:
 def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueView]:
     """Return the shards of a topic, each as far as its control page says."""
     found = []
+    # By number: the names have no leading zeros.
     directories = shards.glob("*") if only is None else [only]
     for directory in sorted(directories, key=lambda path: path.name.zfill(20)):
         try:

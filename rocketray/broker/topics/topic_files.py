@@ -36,6 +36,7 @@ __all__ = [
 HANDED_OVER = "handed_over"
 """A file in the directory of a queue that moves: no process opens it unless told again to."""
 
+# Two seconds in all: a shard that was killed may still create a file in the directory.
 _REMOVALS = 20
 _REMOVAL_INTERVAL_S = 0.1
 
@@ -107,7 +108,7 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
             break
         time.sleep(_REMOVAL_INTERVAL_S)
     else:
-        shutil.rmtree(directory)
+        shutil.rmtree(directory)  # raises what stands in its way
     if directory.parent.is_dir():
         sync_directory(directory.parent)  # or a power failure brings them back, as another topic's
     for process in topic.by_process():

@@ -47,7 +47,7 @@ class TopicRegistry:
         self._documents = documents
         self._placement = placement
         self._lock = lock
-        self._changing = threading.Lock()
+        self._changing = threading.Lock()  # held during a save; taken before the coordinator's
 
     def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
         """Save a new topic, or more queues of an existing one; its shards are not started here."""

@@ -28,12 +28,12 @@ __all__ = [
 ]
 
 PartT = TypeVar("PartT")
-PROCESSES_A_STEP = 8
-TOPICS_A_STEP = 64
+PROCESSES_A_STEP = 8  # a busy machine starts few processes in a minute
+TOPICS_A_STEP = 64  # with one save of the catalog for all of them
 STEP_S = 20.0
-"""How long the coordinator waits for the queues of one step."""
-_PATIENCE_S = 120.0
-_RETRY_AFTER_MS = 1000
+"""How long the coordinator waits for the queues of a step, for whose reply a caller has 60 s."""
+_PATIENCE_S = 120.0  # six steps; a start of Ray's processes may take that long on a busy machine
+_RETRY_AFTER_MS = 1000  # the same call continues where this one stopped
 
 
 class Started(NamedTuple):
@@ -97,7 +97,7 @@ class QueueStarter(Generic[PartT]):
             try:
                 report = self.start(part)
             except ShardUnavailableError as error:  # the coordinator's answer is late, or it died
-                reason, waiting = error.reason, fewest
+                reason, waiting = error.reason, fewest  # no answer is no progress, and no loss
                 self.pause(error.retry_after_ms / 1000)
             else:
                 self._began.update(report.began)

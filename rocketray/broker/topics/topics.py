@@ -26,7 +26,7 @@ from .topic_start import (
 
 __all__ = ["TOPICS", "Topics", "TopicsApi"]
 
-_QUEUES = 4
+_QUEUES = 4  # as RocketMQ creates a topic at its first message
 OnProgress = Callable[[TopicProgress], None]
 
 
