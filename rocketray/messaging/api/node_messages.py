@@ -43,6 +43,7 @@ class NodeMessages:
             found = self._in(*place).view(wanted.physical_offset)
             if found is not None:
                 return found
+        # An import indexes the old id as a key of the copy. Any message may have such a key, too.
         old_id = offset_message_id.upper()
         for topic in topics:
             for message in self.query(topic, old_id):
@@ -72,8 +73,8 @@ class NodeMessages:
     ) -> list[StoredMessage]:
         """Return the topic's messages with a business key or unique key, oldest first.
 
-        They are those of all its queues, or of *queues*. If there are more than *max_count*, or
-        than 10,000 in a queue, the newest are returned.
+        They are those of all its queues, or of *queues*. If there are more than *max_count*, by
+        default RocketMQ's ``maxMsgsNumBatch``, or than 10,000 in a queue, the newest are returned.
 
         Raises:
             InvalidMessageError: *key* is empty, or no text.

@@ -62,6 +62,7 @@ def queues_in(data: Path, topic: str) -> QueuesHere:
     config = TopicCatalog.load(data).topics.get(topic) if is_of_node else None
     if config is None:
         return QueuesHere(topic, (data,), (), ())
+    # A catalog names the first disk "", and a disk that joined the cluster by its UUID.
     own = "" if read_joined(data) is None else identity_of(data)
     return _found(config, {own: data}, f"in {data}")
 

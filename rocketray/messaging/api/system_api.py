@@ -176,7 +176,7 @@ class NodeTransactions:
         if config is None:  # no transaction was ever begun
             return [], []
         disks = [*config.by_disk()]
-        if disks == [""]:
+        if disks == [""]:  # the coordinator's own: a report says no more than the call itself will
             return disks, []
         reports = self._disks.reports()
         return [one for one in disks if one in reports], [
