@@ -39,8 +39,10 @@ from .start_offset import next_begin
 __all__ = ["AppMember"]
 
 _LOG = logging.getLogger(__name__)
+# After a change the member reports ten times a second, for two seconds. A queue changes hands in
+# two heartbeats, one that releases it and one that is granted it, and meanwhile no member reads it.
 _QUICK_INTERVAL_S = 0.1
-_QUICK_BEATS = 20  # two seconds: during a rebalance another member waits
+_QUICK_BEATS = 20
 
 
 class AppMember(OfOneProcess, what="consumer"):
@@ -122,11 +124,11 @@ class AppMember(OfOneProcess, what="consumer"):
         To be called when no message of a held queue is being processed.
         """
         self._has_lost_topic = False
-        self._revoke_lost()
+        self._revoke_lost()  # so that the heartbeat leaves them out, and has their last commits
         self._quick_beats = _QUICK_BEATS
         self.beat()
         self._has_lapsed = False
-        self._revoke_lost()
+        self._revoke_lost()  # what that reply took; nothing of it is in work, so it can go at once
         for topic, session in self._sessions.items():
             for queue_id, offset in session.assign().items():
                 session.begin(queue_id, self._first_offset((topic, queue_id), offset))
@@ -228,6 +230,7 @@ class AppMember(OfOneProcess, what="consumer"):
         """Return where to begin: at the group's offset, as far as it still exists."""
         minimum, visible = self._bounds(queue)
         if offset < 0:
+            # All messages of a topic that was created again came while the group waited for it.
             is_whole = self._start == "earliest" or queue[0] in self._ever_deleted
             return minimum if is_whole else visible
         begin = next_begin(offset, minimum, visible)
@@ -248,6 +251,7 @@ class AppMember(OfOneProcess, what="consumer"):
             except (ShardUnavailableError, OSError) as error:
                 said = "the coordinator does not answer, trying again: %s"
                 self._outages.failed("coordinator", said, error)
+                # Commits and quick beats would end the wait above early, and ask without a pause.
                 self._closed.wait(HEARTBEAT_INTERVAL_S)
             except StreamError as error:
                 self._on_failure(error)

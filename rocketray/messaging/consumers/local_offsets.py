@@ -23,11 +23,13 @@ from rocketray.store.files.file_system import SYSTEM_FILES
 
 __all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
 
-SAVE_INTERVAL_MS = 5_000
+SAVE_INTERVAL_MS = 5_000  # as RocketMQ's persistConsumerOffsetInterval
 _LOG = logging.getLogger(__name__)
+# It is the name of a directory: no slash, no dot at the start, at most Linux's 255 bytes. Ids of
+# RocketMQ's broadcast clients, such as 10.0.0.1@DEFAULT, have this form.
 _CLIENT_ID = re.compile(r"(?!\.)[A-Za-z0-9._@%|-]{1,255}", re.ASCII)
 _FORM = FileForm("broadcast/CLIENT/GROUP/TOPIC.json")
-_TABLE = "offsetTable"
+_TABLE = "offsetTable"  # RocketMQ's name of the field
 
 
 class LocalOffsets:
@@ -49,7 +51,7 @@ class LocalOffsets:
             )
         self._path = directory / client_id / group / f"{topic}.json"
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        try:  # before the file is read: its owner may replace it at any moment
             self._lock = SYSTEM_FILES.lock(self._path.with_suffix(".lock"), b"")
         except BlockingIOError:
             raise ConfigError(
@@ -85,7 +87,7 @@ class LocalOffsets:
 
     def save(self) -> None:
         """Write the file if an offset changed."""
-        self._saved_ms = self._clock_ms()
+        self._saved_ms = self._clock_ms()  # first: after a failure, the next try is not at once
         if self._changed:
             table = {str(queue): offset for queue, offset in self._offsets.items()}
             write_json(self._path, _FORM.of({_TABLE: table}))

@@ -54,17 +54,19 @@ class MemberQueues:
     clock_ms: Callable[[], int]
     streams: dict[int, MemberStream] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Taken before the session's lock, and never while that is held."""
     _reopen_ms: int = field(default=0, init=False)
     _attach_ms: dict[int, int] = field(default_factory=dict, init=False)
     """When to try again to attach the stream of a queue."""
     _may_attach: bool = field(default=True, init=False)
     """In this turn: a call to a filter that does not answer takes long."""
     _error: StreamError | OSError | None = field(default=None, init=False)
-    _moves: int = field(default=0, init=False)  # that were followed
+    _moves: int = field(default=0, init=False)  # of the topic, as far as they were followed
     _moved: frozenset[int] = field(default=frozenset(), init=False)
     """The queues whose streams lead to a disk where they are no more."""
     _outages: OutageLog = field(default_factory=lambda: OutageLog(_LOG), init=False)
-    _known: set[int] = field(default_factory=set, init=False)  # queues read at any time
+    _known: set[int] = field(default_factory=set, init=False)
+    """The queues that were read at any time: a commit for another one is an error."""
     _counted: FilterCounters = field(default=NO_COUNTERS, init=False)
     """The counters of released queues."""
     _own: dict[str, int] = field(default_factory=dict, init=False)
@@ -97,7 +99,7 @@ class MemberQueues:
             return sum((each.counters() for each in self.streams.values()), before)
 
     def count(self, **numbers: int) -> None:
-        """Add to the counters."""
+        """Add to the member's own counts, by the names of ``FilterCounters``."""
         with self._lock:
             for name, number in numbers.items():
                 self._own[name] = self._own.get(name, 0) + number
@@ -122,6 +124,8 @@ class MemberQueues:
         assigned: dict[int, int] = {}
         if not self.session.is_settled:
             lost = self.session.lost()
+            # In this order: *on_revoke* may still commit, and the next heartbeat, which leaves the
+            # queues out, has these commits.
             self.close(lost, on_revoke)
             self.session.revoke(lost)
             assigned = self.session.assign()
@@ -219,7 +223,7 @@ class MemberQueues:
         before = self.streams[queue_id]
         stream = self.source.open(queue_id, before.part, before.next_queue_offset)
         with self._lock:
-            before.stop()
+            before.stop()  # not closed: batches that were taken of it are still being read
             self.streams[queue_id] = stream
             self._counted += before.counters()
         self._moved -= {queue_id}
@@ -228,7 +232,7 @@ class MemberQueues:
 
     def _note_later(self, error: StreamError | OSError) -> None:
         """Log why a queue is not opened again yet, which is tried again."""
-        retry_ms = getattr(error, "retry_after_ms", 1000)
+        retry_ms = getattr(error, "retry_after_ms", 1000)  # an OSError does not say
         self._reopen_ms = self.clock_ms() + retry_ms
         said = "queues of topic %s are not opened again yet; group %s waits for them: %s"
         self._outages.failed(self.topic, said, self.topic, self.group, error)

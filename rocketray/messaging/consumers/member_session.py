@@ -54,13 +54,13 @@ class MemberSession:
         self._assigned: dict[int, int] = {}  # with the offset at which to begin
         self._granted_epochs: Mapping[int, int] = {}  # in the last reply
         self._epochs: dict[int, int] = {}  # of the assigned queues
-        self._given_up = _NONE  # and not revoked yet
+        self._given_up = _NONE  # refused by a store, and not revoked yet
         self._newest_epoch = 0  # with which a store refused one of ours
         self._left_out = _NONE  # revoked since the last heartbeat
         self._late_reply: int | None = None  # when its heartbeat was sent
         self._finished: dict[int, int] = {}  # of the assigned queues that are read
         self._commits: dict[int, int] = {}
-        self._starts: dict[int, int] = {}
+        self._starts: dict[int, int] = {}  # of queues that the group had no offset in
 
     # For the thread that sends heartbeats
 
@@ -216,8 +216,9 @@ class MemberSession:
             }
             self._granted_epochs = reply.epochs
             for queue_id, offset in self._granted.items():
-                if offset < self._finished.get(queue_id, offset):
+                if offset < self._finished.get(queue_id, offset):  # invariant 4
                     self._commits.setdefault(queue_id, self._finished[queue_id])
+            # Invariant 3: what is held may have been another member's between lease and reply.
             if self.lease.is_running or held - self._left_out <= self._granted.keys():
                 self._renew(asked_ms)
             else:

@@ -66,6 +66,8 @@ def matches_of(
     reader: QueueReader,
 ) -> QueueMatches:
     """Return the matches of a stream, which ring *bell*; the queue is that of the last two."""
+    # A bell cannot watch without futex_waitv (Linux 5.16), or beyond 127 queues: then the filter
+    # actor rings it for this queue, too.
     if description.subscription.matches_all and bell.watch(control.watermark):
         place = description.topic, description.queue_id
         find_gaps = partial(gaps_of, shard_directory(node.data, *place), *place)
@@ -95,6 +97,8 @@ class _FilteredMessages:
     def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
         # The state is read first: then all earlier matches are in the ring.
         has_failed = self.ring.state is StreamState.FAILED
+        # A filter that finds the ring full stops, and only this bell wakes it. Above one half, each
+        # take rings: the first after a stop does, and the small takes of an idle queue never do.
         may_wait_for_room = self.ring.waiting() > CAPACITY // 2
         rows, next_offset = self.ring.take(max_count)
         if may_wait_for_room:
@@ -117,7 +121,7 @@ def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
     return EntryColumns(
         physical_offsets=np.ascontiguousarray(rows[:, 0]),
         sizes=rows[:, 1].astype(np.int32),
-        tags_codes=np.zeros(len(rows), np.int64),
+        tags_codes=np.zeros(len(rows), np.int64),  # not in the ring: tags are compared by text
         queue_offsets=np.ascontiguousarray(rows[:, 2]),
     )
 
@@ -169,6 +173,7 @@ class _AllMessages:
         return entries, stop
 
     def counters(self) -> FilterCounters:
+        # The filter actor, too, counts entries without a message as rejected by their tags code.
         return FilterCounters(self._scanned, tag_rejected=self._holes, missed=self._missed)
 
     def close(self) -> None:

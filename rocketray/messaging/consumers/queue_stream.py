@@ -138,7 +138,7 @@ class QueueStream:
             try:
                 self._reader.map_records(entries)
             except OffsetOutOfRangeError:
-                if self._control.minimum() == minimum:
+                if self._control.minimum() == minimum:  # else retention was faster: look again
                     raise
             else:
                 return entries
@@ -153,6 +153,7 @@ class QueueStream:
     def let_go(self, finished: int) -> None:
         """Unmap the files of removed messages below *finished*, to free their disk space."""
         minimum = self._control.minimum()
+        # The reader finds the files by the record at that offset, so there has to be one.
         if self._let_go != minimum <= finished and minimum < self._control.visible():
             self._let_go = minimum
             self._reader.let_go_before(minimum)

@@ -1,13 +1,12 @@
 """The offset at which a member begins to read a queue.
 
-Illegal offsets are corrected as RocketMQ does (``PullStatus.OFFSET_ILLEGAL``):
-  - A group whose offset is below the queue's minimum resumes at the minimum (``OFFSET_TOO_SMALL``:
-    retention removed the messages).
+An illegal offset (RocketMQ's ``PullStatus.OFFSET_ILLEGAL``) is corrected to the queue's minimum.
 
-An offset beyond the end (``OFFSET_OVERFLOW_BADLY``) means that the log is not the one that the
-group read: the queue was created again, or its files are an older copy. RocketMQ resumes at the
-end, and what was stored meanwhile is skipped. Here the group resumes at the minimum. A log whose
-end was lost is no such case: it continues behind a gap (queue_gaps.py).
+- Below the minimum (``OFFSET_TOO_SMALL``), retention removed the messages. RocketMQ does the same.
+- Beyond the end (``OFFSET_OVERFLOW_BADLY``), the log is not the one that the group read: the queue
+  was created again, or its files are an older copy. RocketMQ resumes at the end, and so skips what
+  was stored meanwhile. A log whose end was lost is no such case: it continues behind a gap
+  (queue_gaps.py).
 
 The corrected offset is the group's from then on, so the messages between are counted once.
 """
