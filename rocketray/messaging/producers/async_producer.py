@@ -33,7 +33,9 @@ from .transactional_sends import Transaction
 
 __all__ = ["NodeAsyncProducer"]
 
-_THREADS_MAX = 64  # a send to a queue whose shard takes nothing holds one
+# A send to a queue whose shard takes nothing holds a thread, for ``timeout_s``, and one queue holds
+# one: sends to other queues wait once 64 queues are in that state.
+_THREADS_MAX = 64
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -188,6 +190,8 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
     ) -> MessageFuture:
         """Send one message once there is room for it."""
         singles = self._producer.singles
+        # While sends wait for the topic to be looked up, later ones queue behind them: by then they
+        # may be for the same queue, whose order is theirs.
         turn = self._turns[topic, None]
         if not turn.count:
             queue_id = singles.choose_queue(topic, body, options)

@@ -97,7 +97,7 @@ class Batch:
         count = len(self.columns)
         packing = self.columns.pack(first_id, now_ms)
         self.first_id, self._own_ids = first_id, self.columns.own_ids
-        if count > 1:
+        if count > 1:  # a single record begins where the batch does
             self._sizes = packing.sizes()
         return packing
 

@@ -41,8 +41,13 @@ from .queue_link import QueueLink, collecting_s, unacknowledged
 
 __all__ = ["BatchSettings", "Batcher"]
 
+# The most that a collected message waits while its shard keeps up; so the linger thread has 500
+# turns a second at most, and none while nothing is collected.
 LINGER_S = 0.002
+# Between two tries while there is no room; an acknowledgement, which frees some, ends it sooner.
 _ROOM_WAIT_S = 0.01
+# A waiter looks itself once in that time: its batch may have been sent another way meanwhile, with
+# another number, or not have been sent at all (:meth:`QueueLink.follow`).
 _LOOK_S = 1.0
 _STUCK_S = 0.5
 """After that a batch without an outcome may be that of a queue that has moved."""
@@ -90,7 +95,7 @@ class Batcher(OfOneProcess, what="producer"):
         """Reports to tasks and callbacks."""
         self._links = links
         self._ids = ids
-        self._collecting = threading.Event()
+        self._collecting = threading.Event()  # set while a message may wait for the linger thread
         self._closed = threading.Event()
         links.on_idle = self.hand_over_lingering
         self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
@@ -119,7 +124,7 @@ class Batcher(OfOneProcess, what="producer"):
         self, link: QueueLink, content: MessageFields, handling: Handling
     ) -> tuple[Batch, int] | None:
         """Add a message as :meth:`add`; None, and nothing was done, if that might wait."""
-        if len(content[0]) > BATCH_BYTES:
+        if len(content[0]) > BATCH_BYTES:  # up to 4 MiB: there may be no room at once
             return None
         if not link.lock.acquire(blocking=False):
             return None
@@ -348,11 +353,13 @@ class Batcher(OfOneProcess, what="producer"):
         refresh_at = time.monotonic() + _REFRESH_S
         look_at = 0.0
         links = self._links
-        first: dict[QueueLink, Batch] = {}  # in flight at the last look
+        # In flight at the last look: a link whose first batch is still the same is stuck. Batches
+        # that come and go in between are no sign of it, and neither is a batch that was just sent.
+        first: dict[QueueLink, Batch] = {}
         while not self._closed.is_set():
             self._collecting.wait(_STUCK_S)
             time.sleep(LINGER_S)
-            self._collecting.clear()
+            self._collecting.clear()  # before the look, so that a message behind it sets it again
             waiting = [link for link in links.opened() if not self.hand_over_lingering(link)]
             if waiting:
                 self._collecting.set()

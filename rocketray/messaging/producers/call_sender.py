@@ -37,7 +37,10 @@ _LOG = logging.getLogger(__name__)
 WAITING_BYTES = RING_BYTES
 """How many bytes a link to another Ray node holds, as many as a ring."""
 _MOVE_S = 10.0
-"""How long to wait for the new place of a queue that moves."""
+"""How long to wait for the new place of a queue that moves: as a send waits by default.
+
+The queue is closed only for the last round of its copy (actors/cluster/queue_moves.py).
+"""
 _REPEATS_MAX = 2  # as RocketMQ's retryTimesWhenSendFailed
 
 
@@ -68,7 +71,7 @@ class CallSender:
         self._changed = threading.Condition()
         self._unfinished: deque[tuple[Batch, bytes]] = deque()  # in flight or waiting, in order
         self._unfinished_bytes = 0
-        self._written = self._ended = 0  # sequences
+        self._written = self._ended = 0  # the last sequence given, and ended
         self._is_running = False
         self._dropped = threading.Event()
 
@@ -123,6 +126,7 @@ class CallSender:
     def ask_again(self, batch: Batch) -> None:
         """Call the shard with a batch whose outcome no call returned, in the caller's thread."""
         assert batch.unsure is not None
+        # Above 1, the number says that the shard may have the batch; 1 to 3 were in ``_append``.
         batch.ack = self._call(batch.unsure, batch, 2 + _REPEATS_MAX)
         batch.unsure = batch.failure = None
         batch.is_told = False
@@ -160,7 +164,7 @@ class CallSender:
                     _LOG.exception("%s: messages that were collected are sent later", self._name)
 
     def _send(self, payload: bytes, batch: Batch) -> tuple[Ack | None, Exception | None]:
-        """Send a batch and return its outcome."""
+        """Return the outcome of a batch, an error as well: this thread's next batch comes then."""
         if batch.after is not None and batch.after.has_failed:
             batch.is_unsent = batch.is_told = True  # the list raises the error of that one
             reason = "the batch before it is not stored; nothing of this batch was sent"
@@ -185,7 +189,7 @@ class CallSender:
             else:
                 self._outages.works(self._name)
                 return ack
-        batch.unsure = payload
+        batch.unsure = payload  # kept if this call has no answer either, for ``ask_again``
         ack = self._call(payload, batch, 1 + _REPEATS_MAX + batch.is_repeated)
         batch.unsure = None
         return ack

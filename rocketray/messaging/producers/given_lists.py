@@ -138,6 +138,7 @@ def _tags_column(tags: Texts) -> TextColumn | None:
 def _keys_column(keys: Keys) -> TextColumn | None:
     column = _column(KEYS, keys)  # most have one key
     if column is not None:
+        # A key with a space would be stored as two: one by one, the messages say which has it.
         return None if " " in column.joined else column
     try:
         return _column(KEYS, [_joined(entry) for entry in keys])

@@ -41,10 +41,13 @@ from .queue_turns import QueueTurns
 __all__ = ["CLOSED", "Nearby", "QueueLinks"]
 
 _LOG = logging.getLogger(__name__)
+# Between two refreshes that failures ask for: each asks the coordinator once for each topic.
 _LOOK_S = 0.5
 _MOVE_S = 10.0
-_LARGE_RINGS = 64  # 256 MiB; with thousands of queues, more would take all memory
-"""How long the opening of a link waits for a queue that moves."""
+"""How long the opening of a link waits for a queue that moves: as a send waits by default."""
+# Rings of 4 MiB, 256 MiB in all; later links get 128 KiB. A ring is a file in shared memory, so
+# large ones for thousands of queues would take the memory of the machine.
+_LARGE_RINGS = 64
 CLOSED = "the producer is closed; create a new one"
 
 
@@ -74,7 +77,7 @@ class QueueLinks(OfOneProcess, what="producer"):
         self._look_at_s = 0.0
         self.turns = QueueTurns(first=first_turn)
         """The queues of messages that have none."""
-        self._lock = threading.Lock()  # for the set of links; each link has its own
+        self._lock = threading.Lock()  # for the set of links; no link's own lock is taken under it
         self._refreshing = threading.Lock()
         self.is_closed = False
         """Whether no further links are opened: the producer is closed."""
@@ -137,6 +140,7 @@ class QueueLinks(OfOneProcess, what="producer"):
         config = self.topic(topic)
         if not config.disks:
             return Nearby(number, "")
+        # That disk's block of queues is the first. A disk may have fewer queues than *number*.
         blocks = sorted(config.by_disk().items(), key=lambda block: block[0] != disk)
         places = [Nearby(queues[number], each) for each, queues in blocks if number < len(queues)]
         for place in places:
@@ -183,7 +187,7 @@ class QueueLinks(OfOneProcess, what="producer"):
         return links[queue_id] if queue_id < len(links) else None
 
     def opened(self) -> list[QueueLink]:
-        """Return all open links."""
+        """Return the links that are open now; other threads may open more meanwhile."""
         topics = list(self._links.values())
         return [link for links in topics for link in links if link is not None]
 
@@ -216,6 +220,7 @@ class QueueLinks(OfOneProcess, what="producer"):
                     self._outages.failed(name, said, name, error)
                 else:
                     self._outages.works(name)
+                    # A store host is given once, so others mean that the topic is another one.
                     if config.store_hosts[: known.queues] != known.store_hosts:
                         reason = f"topic {name!r} was deleted and recreated meanwhile; send again"
                         self._leave(name, StoreError(reason))
@@ -290,6 +295,7 @@ class QueueLinks(OfOneProcess, what="producer"):
         disk = topic.disk_of(queue_id)
         if not topic.disks or self._node.at(disk).is_local():
             return
+        # The coordinator knows at once; a call to a machine that is down may take CALL_TIMEOUT_S.
         if disk not in self._node.disks.reports():
             where = f"on disk {disk}" if disk else "on the first disk"
             raise ShardUnavailableError(where, 1000, "its machine does not answer")
@@ -320,7 +326,7 @@ class QueueLinks(OfOneProcess, what="producer"):
                     self._lost += link.lost
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # hashing is a Python loop over the key's characters, and keys recur
 def _hash_of_key(sharding_key: str) -> int:
     if not sharding_key:
         raise InvalidMessageError(

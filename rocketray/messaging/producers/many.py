@@ -30,8 +30,9 @@ __all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]
 
 Table: TypeAlias = pa.Table | pa.RecordBatch
 _OF_ONE = ("unique_key", "transaction")
+# Where messages or a table are given, these are parts of each, so an option would be ignored.
 _OF_MESSAGES = ("tags", "keys", "properties")
-_BESIDE_SENDS = ("bodies", "property_columns")
+_BESIDE_SENDS = ("bodies", "property_columns")  # of :class:`ManyOptions` alone
 _DELAYS = ("delay_level", "delay", "deliver_at")
 
 
@@ -132,7 +133,7 @@ def _message_parts(
         return delayed_parts(links, messages, [delay] * len(messages), queues, now_ms)
     if not messages:
         return []
-    links.topic(topic)  # raises for an unknown one
+    links.topic(topic)  # an unknown one is refused before anything is encoded
     content = content_of(topic, messages, links.form(topic))
     if selector is not None:
         chosen = grouped(zip(selected, range(len(messages)), strict=True))
@@ -194,7 +195,7 @@ def _list_parts(
         return _message_parts(links, topic, given.messages(), options, now_ms)
     if queue_id is None and isinstance(keys, str):
         queue_id = links.choose_queue(topic, None, keys)
-    links.topic(topic)  # raises for an unknown one
+    links.topic(topic)  # an unknown one is refused before anything is encoded
     each = None if isinstance(keys, str) else keys
     return _placed(links, topic, columns.encode(links.form(topic)), queue_id, each)
 

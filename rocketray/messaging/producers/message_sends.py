@@ -27,8 +27,11 @@ from .transactional_sends import Transaction, Transactions
 
 __all__ = ["MessageSends"]
 
+# Any other option, such as a delay, may need a call for a topic or a queue that is not open yet.
 _PLAIN = frozenset({"tags", "keys", "properties", "queue_id", "sharding_key", "timeout_s"})
+# With one of these, the message must not be stored in another queue because a disk is full.
 _CHOOSES = ("queue_id", "sharding_key", "queue_selector", "transaction")
+# As in RocketMQ; the unique key of a half message is that of its transaction.
 _NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
 
 
@@ -123,6 +126,7 @@ class MessageSends(OfOneProcess, what="producer"):
         queue_id = self._links.choose_queue(message.topic, queue_id, sharding_key)
         level = options.get("delay_level") or 0
         half = transactions.half(message, queue_id, transaction, level)
+        # On the disk of the queue that it is for, so that one machine is enough for a transaction.
         disk = self._links.topic(message.topic).disk_of(queue_id)
         place = self._links.near(disk, half.topic)
         link = self._links.link(half.topic, place.queue_id, None)

@@ -20,6 +20,7 @@ from .queue_link import QueueLink
 __all__ = ["OutcomeWatch", "call_logged"]
 
 _LOG = logging.getLogger(__name__)
+# The newest batch's acknowledgement ends the wait; this is the delay of reports for other shards.
 _LOOK_S = 0.002
 _UNSENT_S = 0.0005  # until a batch that is still collected is looked at again
 

@@ -29,8 +29,13 @@ __all__ = [
     "cut_table",
 ]
 
+# With bodies of 100 bytes, 1,024 records take some 270 KiB: a ring of 4 MiB holds fifteen such
+# batches, so the shard stores some while others are built.
 BATCH_MAX = 1024
-BATCH_BYTES = 512 * 1024  # plus one message; a batch is in one file of the log
+# Plus one message, as it is looked at after each. An eighth of a ring; a batch has to be in one
+# file of the log, whose rest it leaves empty if it does not fit there.
+BATCH_BYTES = 512 * 1024
+# Rows with up to 44 bytes of values reach this limit; those of more reach that of bytes first.
 _TABLE_BATCH_ROWS = 4096
 _TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are built
 _TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # if larger rows are adjacent

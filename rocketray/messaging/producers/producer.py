@@ -72,6 +72,8 @@ class NodeProducer(OfOneProcess, what="producer"):
         self._node = node
         self._clock_ms = clock_ms
         self._durability = settings.durability
+        # RocketMQ has the hash of a class loader in place of the random number; here it tells two
+        # producers of a process apart.
         self._ids = UniqueIdGenerator(
             born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=clock_ms
         )
@@ -275,7 +277,7 @@ class NodeProducer(OfOneProcess, what="producer"):
         with link.lock:
             if link.forwarding is not None and link.forwarding[1] is batch:
                 link.forwarding = None  # else another thread has begun a later one
-        if not is_same:
+        if not is_same:  # 0 ms: the outcome of the earlier one is known now
             raise ShardUnavailableError(link.name, 0, "it was busy with earlier batches")
         batch.check()
         return SendResults([(batch, range(len(messages)))])
@@ -320,6 +322,7 @@ class NodeProducer(OfOneProcess, what="producer"):
         try:
             self._batcher.flush()
         finally:
+            # In this order: no link is opened any more, no thread uses one, and then the rings go.
             self.links.refuse()
             self._batcher.close()
             self.links.close()

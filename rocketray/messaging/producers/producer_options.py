@@ -107,7 +107,7 @@ class ManyOptions(EverySend, total=False):
 
 
 _OF_PRODUCERS = tuple(ProducerOptions.__annotations__)
-_OF_SENDS = ("ack", *SendOptions.__annotations__)
+_OF_SENDS = ("ack", *SendOptions.__annotations__)  # ``ack`` is a parameter beside the options
 _KNOWN = frozenset(_OF_SENDS)
 
 

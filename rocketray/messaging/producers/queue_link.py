@@ -1,4 +1,4 @@
-"""The link from one producer to one queue (a link): batches, and their outcomes.
+"""The link from one producer to one queue: the way of its batches, and of their outcomes.
 
 On the shard's machine a batch is sent through a ring in shared memory (ring_sender.py); from
 another Ray node, and if it is too large for the ring, by a call (call_sender.py). A link changes
@@ -37,11 +37,14 @@ __all__ = ["BatchSender", "QueueLink", "collecting_s", "unacknowledged"]
 
 
 _LOG = logging.getLogger(__name__)
+# An outcome is lost once SLOT_COUNT later batches were written. A producer that never asks for its
+# results reads them so, from half of that on, and not with each batch.
 _HARVEST_AT = SLOT_COUNT // 2
 _COLLECT_MIN_S = 0.0001  # sending takes 20 µs, or ten times that if the shard has to wake up
 _COLLECT_MAX_S = 0.0005
+# For all that is sent again, with the link's lock held: as long as a send waits by default.
 _FOLLOW_S = 10.0
-_ROOM_S = 0.01
+_ROOM_S = 0.01  # between two tries; an acknowledgement ends it sooner
 
 
 class BatchSender(Protocol):
@@ -98,7 +101,7 @@ class QueueLink(OfOneProcess, what="producer"):
         self.durability = durability_of(topic.default_ack)
         """When a message counts as stored if its sender does not say."""
         self.queue_id = queue_id
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # ``try_add`` of the batcher holds it for ``try_hand_over``
         self.store_host = topic.store_hosts[queue_id]
         """Identity of the shard: a recreated topic has other store hosts."""
         self.id_prefix = encode_offset_id(self.store_host, 0)[:-16]
@@ -145,7 +148,7 @@ class QueueLink(OfOneProcess, what="producer"):
         shard = node.shard_calls(topic, self.queue_id)
         self._calls.redirect(shard)
         ring = None
-        if place.is_local():
+        if place.is_local():  # before the lock: having the shard attach it is a call
             ring = RingSender(place.data, topic, self.queue_id, shard, self._ring_bytes)
         with self.lock:
             if self._closed is not None:
@@ -157,10 +160,11 @@ class QueueLink(OfOneProcess, what="producer"):
             self.is_here = ring is not None
             before, self._ring = self._ring, ring
             if before is not None:
+                # Else calls are in flight, and are repeated where the queue is now.
                 if self._sender is before:
                     self.harvest()
                     payloads = before.unacknowledged()
-                    if not has_moved:
+                    if not has_moved:  # and only a call can say that a batch is a repetition
                         self._mark_repeated(payloads)
                     self._sender = ring if ring is not None and has_moved else self._calls
                     self._send_again(payloads)

@@ -21,11 +21,15 @@ from rocketray.broker.topics.catalog import TopicConfig
 __all__ = ["AVOIDED_S", "STAY_MESSAGES", "STAY_S", "QueueTurns"]
 
 AVOIDED_S = 10.0
-"""How long the queues of a disk are left out after one of them was unavailable, or full."""
+"""How long the queues of a disk are left out after one of them was unavailable, or full.
+
+So of the sends without a queue one in ten seconds tries it; Ray needs some seconds to start a
+process again.
+"""
 STAY_S = 0.01
 """How long a queue gets all single messages of a topic."""
 STAY_MESSAGES = 1024
-"""How many single messages a queue gets at most in that time."""
+"""How many single messages a queue gets at most in that time: a full batch (``BATCH_MAX``)."""
 
 
 @dataclass(slots=True)

@@ -109,7 +109,7 @@ class MessageFuture(SendFuture[SendResult]):
         What several tasks sent in one turn of their loop is sent together at its end.
         """
         batch, link, batcher = self._batch, self._link, self._batcher
-        if batch.is_told and batch.unsure is not None:
+        if batch.is_told and batch.unsure is not None:  # a call has to ask, which may take long
             return await asyncio.to_thread(self.result, timeout_s)
         if not link.look(batch):
             is_next = link.collecting is batch and not link.is_busy

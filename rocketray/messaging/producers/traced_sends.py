@@ -127,7 +127,7 @@ def traced_many(
     elif isinstance(messages, Table):
         if "properties" not in messages.schema.names:
             return sending, _with_columns(messages, options, sending)
-    elif isinstance(messages, Sequence):
+    elif isinstance(messages, Sequence):  # what is forwarded has the context of its first send
         return sending, [
             replace(one, properties=sending.carried(one.properties))
             if type(one) is Message

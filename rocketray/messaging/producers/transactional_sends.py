@@ -48,11 +48,13 @@ from .send_future import MessageFuture
 __all__ = ["Check", "CheckAnswer", "Transaction", "Transactions"]
 
 _LOG = logging.getLogger(__name__)
+# RocketMQ's broker calls a producer; here each producer asks, so a check reaches it a second after
+# it is due at most.
 _ASK_INTERVAL_S = 1.0
 _LEVEL_MAX = len(DELAY_LEVELS_MS)
 _OPEN: WeakValueDictionary[str, Transaction] = WeakValueDictionary()
 """The open transactions of all producers of this process, by unique key (invariant 2)."""
-os.register_at_fork(after_in_child=_OPEN.clear)
+os.register_at_fork(after_in_child=_OPEN.clear)  # their work is the parent's alone
 
 CheckAnswer = Literal["commit", "rollback", "unknown"]
 Check = Callable[[StoredMessage], CheckAnswer]
@@ -183,6 +185,7 @@ class Transactions(OfOneProcess, what="producer"):
         self._group = group
         self._check = check
         self._new_unique_key = new_unique_key
+        # The half topic last: the node's service begins when it exists, and reads the others.
         for topic in (GIVEN_UP_TOPIC, OP_TOPIC, END_TOPIC, HALF_TOPIC):
             node.topics.ensure(topic, 1)
         self._may_delay = False  # whether the topic in which delayed messages wait exists
