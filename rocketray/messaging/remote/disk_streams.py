@@ -49,7 +49,7 @@ class DiskStreams:
         self._gateway = gateway
         self._sources: dict[str, StreamSource] = {}
         self._is_started = False
-        self._marks: list[RuntimeMark] = []  # of the disks here
+        self._marks: list[RuntimeMark] = []  # of the disks on this machine
         self._is_left = False
         self._look_at_s = 0.0
         self._doorbell: Doorbell | None = None
@@ -100,7 +100,8 @@ class DiskStreams:
         self._topic = self._node.topics.get(before.name)
         known = range(min(before.queues, self._topic.queues))
         moved = [at for at in known if before.disk_of(at) != self._topic.disk_of(at)]
-        if len(moved) < self._topic.moves - before.moves:  # some were moved away and back
+        # Fewer than the moves: some were moved away and back, and which ones does not show.
+        if len(moved) < self._topic.moves - before.moves:
             moved = [*known]
         return frozenset(moved)
 

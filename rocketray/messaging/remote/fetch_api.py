@@ -17,7 +17,11 @@ from rocketray.messaging.consumers.stream_source import QueueBounds
 __all__ = ["POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch"]
 
 POLL_MAX_S = 5.0
-"""How long a fetch waits for messages; a machine that vanished is noticed some seconds later."""
+"""How long a fetch waits for messages; RocketMQ's pulls wait 15 s.
+
+A member notices a machine that vanished only when its call ends: after these 5 s, and 10 s more
+that the link allows for an answer on its way (flight_link.py).
+"""
 
 
 class QueueFetch(NamedTuple):
@@ -69,7 +73,7 @@ class FetchApi(Protocol):
     """The calls of a node's gateway; see ``FetchSessions``."""
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
-        """Return the bounds of a queue."""
+        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
 
     def attach(self, fetch: Fetch) -> None:
         """Have the filter begin with the queues of *fetch*, beside those of earlier ones."""
@@ -81,4 +85,4 @@ class FetchApi(Protocol):
         """End the wait of fetches up to that number."""
 
     def leave(self, session: str) -> None:
-        """Drop a session."""
+        """Drop a session at once, with its streams and rings."""

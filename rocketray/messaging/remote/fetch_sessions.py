@@ -39,11 +39,16 @@ from .fetch_api import POLL_MAX_S, Fetch, FetchedQueue, QueueFetch
 __all__ = ["FRAME_BYTES", "IDLE_S", "REPLY_BYTES", "SESSIONS_MAX", "FetchSessions"]
 
 _LOG = logging.getLogger(__name__)
+# gRPC starts a thread for each fetch that waits, so these are 200 threads at most. If all had a
+# full reply at once, that would be 200 × (4 + 1) MiB, some 1 GB.
 SESSIONS_MAX = 200
-IDLE_S = 20.0  # longer than a fetch waits
-FRAME_BYTES = 1024 * 1024
+# A member that lives fetches every POLL_MAX_S = 5 s, so it has missed three. Its streams keep the
+# filter actor busy, and a ring of 1.5 MiB for each queue, until it is dropped.
+IDLE_S = 20.0
+FRAME_BYTES = 1024 * 1024  # queues take turns by frames; four fill a reply
+# At 3.4 Mbit/s it arrives within the 10 s that the link allows for it (flight_link.py).
 REPLY_BYTES = 4 * 1024 * 1024
-_TAKE_MESSAGES = 4000
+_TAKE_MESSAGES = 4000  # with records of 270 bytes, one frame
 _PROGRESS_S = 1.0  # how long the news waits that a queue has moved on without a match
 
 
@@ -92,7 +97,7 @@ class FetchSessions:
             found.wake(number)
 
     def leave(self, session: str) -> None:
-        """Drop a session."""
+        """Drop a session at once, not after ``IDLE_S``."""
         self._drop([session])
 
     def sweep(self) -> None:
@@ -106,7 +111,7 @@ class FetchSessions:
         self._drop(idle)
 
     def close(self) -> None:
-        """Drop all sessions."""
+        """Drop all sessions; fetches that wait end with an error."""
         self._drop([*self._sessions])
 
     @contextmanager
@@ -149,11 +154,11 @@ class _Session:
         self._clock_s = clock_s
         self._streams = QueueStreams(node, group, topic)
         self._errors = FilterErrorLog(node.messages, group, topic)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # for the streams; a fetch does not hold it while it waits
         self._queues: dict[int, _SentQueue] = {}
-        self._fetching = threading.Lock()
-        self._latest = 0  # number of a fetch
-        self._ending = threading.Lock()
+        self._fetching = threading.Lock()  # for one fetch at a time; taken before the lock above
+        self._latest = 0  # the number of the last fetch that began
+        self._ending = threading.Lock()  # alone, so that a wake waits for neither
         self._ended = 0  # fetches up to that number wait no more
         self._is_closed = False
         self.called_s = clock_s()
@@ -208,7 +213,7 @@ class _Session:
     @contextmanager
     def _open(self) -> Iterator[None]:
         with self._lock:
-            if self._is_closed:
+            if self._is_closed:  # 0 ms: the next call begins another session
                 raise ShardUnavailableError("gateway", 0, "the member's session was dropped")
             yield
 

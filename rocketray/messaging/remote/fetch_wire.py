@@ -44,11 +44,12 @@ __all__ = [
 
 FRAMES = pa.schema([("queueId", pa.int32()), ("frame", pa.large_binary())])
 """The schema of a reply."""
-_REQUEST_MAX_BYTES = 1 << 20
-_NUMBER_MAX = (1 << 63) - 1
-_QUEUE_MAX = (1 << 31) - 1
+_REQUEST_MAX_BYTES = 1 << 20  # a queue takes some 50 bytes of it: enough for 20,000 queues
+_NUMBER_MAX = (1 << 63) - 1  # offsets are i64 in RocketMQ's files
+_QUEUE_MAX = (1 << 31) - 1  # and queue ids i32
+# One, or two while the group changes its filter; each is parsed before anything else is checked.
 _SUBSCRIPTIONS_MAX = 16
-_SESSION = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_SESSION = re.compile(r"[0-9a-f]{32}", re.ASCII)  # as ``uuid4().hex``
 _COUNTERS = len(FilterCounters().numbers())
 
 

@@ -38,9 +38,13 @@ from .fetch_api import POLL_MAX_S, Fetch, FetchApi, FetchedQueue, QueueFetch
 __all__ = ["CREDIT_BYTES", "MEMBER_BYTES", "FetchedStream", "FetchedStreams", "LocalBell"]
 
 _LOG = logging.getLogger(__name__)
+# As much as a reply has at most. One queue alone asks again when half is taken, so the next 2 MiB
+# travel while the member handles the other 2 MiB.
 CREDIT_BYTES = 4 * 1024 * 1024
+# Up to 32 queues hold CREDIT_BYTES each, more share this. A frame is no larger than the share, but
+# for a single message: 32 queues hold 32 × (4 + 1) MiB = 160 MiB at most, 1,000 queues 256 MiB.
 MEMBER_BYTES = 128 * 1024 * 1024
-_RETRY_S = 1.0
+_RETRY_S = 1.0  # after an error, and between two calls to end the same wait
 _NO_ENTRIES = EntryColumns.room_for(0)
 
 
@@ -155,7 +159,7 @@ class FetchedStreams:
             self._gateway.leave(self._session)
         except (StreamError, OSError) as error:
             _LOG.debug("the gateway drops the session later: %s", error)
-        else:
+        else:  # the wait under way ended with the session; without an answer it may last
             for thread in self._threads:
                 if thread.ident is not None:
                     thread.join()
@@ -300,7 +304,7 @@ class FetchedStream:
                 self._batches.appendleft(rest)
                 entries, end = entries.select(slice(max_count)), int(rest.entries.queue_offsets[0])
             elif not self._batches:
-                end = self._position
+                end = self._position  # the filter may have rejected messages behind the last match
             self._waiting_bytes -= int(entries.sizes.sum(dtype=np.int64))
             self.next_queue_offset = end
         self._source.want(self)

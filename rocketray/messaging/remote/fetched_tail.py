@@ -20,7 +20,10 @@ from .tail_wire import TAIL, TailFetch, TailStep
 __all__ = ["FetchedTail"]
 
 _RETRY_S = 1.0
-_PAUSE_S, _PAUSE_MAX_S = 0.05, 0.25  # after a step without messages
+# After a step without messages; doubled, up to 0.25 s. Steps do not wait at the service, which
+# keeps nothing between them: an idle tail makes four calls a second at most.
+_PAUSE_S, _PAUSE_MAX_S = 0.05, 0.25
+# A call under way may take as long as any call: its answer is not needed, and its thread a daemon.
 _JOIN_S = 1.0
 
 

@@ -31,10 +31,10 @@ TAIL = "tail"
 """The name of the call at the fetch service."""
 STEP_BYTES = 4 * 1024 * 1024
 """The bytes of records in an answer; a larger message comes alone."""
-_REQUEST_MAX_BYTES = 1 << 20
-_NUMBER_MAX = (1 << 63) - 1
-_QUEUE_MAX = (1 << 31) - 1
-_ROOM_MAX = 10_000
+_REQUEST_MAX_BYTES = 1 << 20  # a queue takes some 50 bytes of it: enough for 20,000 queues
+_NUMBER_MAX = (1 << 63) - 1  # offsets are i64 in RocketMQ's files
+_QUEUE_MAX = (1 << 31) - 1  # and queue ids i32
+_ROOM_MAX = 10_000  # messages; the console asks for 500 at most
 _Kind = Literal["latest", "earliest", "offset", "time"]
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
 _SIZE = struct.Struct("<I")
