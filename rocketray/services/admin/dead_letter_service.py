@@ -15,6 +15,7 @@ from .dead_letters import letter_boxes, letters, redrive
 
 __all__ = ["DeadLetterService"]
 
+# A page is the result of one call, in memory on both sides; one body more at most.
 _PAGE_LETTERS = 256
 _PAGE_BYTES = 4 * 1024 * 1024
 

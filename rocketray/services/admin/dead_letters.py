@@ -73,7 +73,9 @@ from .letters_there import letters_there, redrive_there
 __all__ = ["Journal", "letter_boxes", "letters", "redrive"]
 
 _FORM = FileForm("config/redriven/TOPIC.json")
-_DONE_MAX = 100_000_000
+_DONE_MAX = 100_000_000  # letters in a journal; a damaged one could ask for any amount of memory
+# Larger by one body at most, so 8 MiB. A batch has to fit in one file of the log, so that it is
+# stored whole or not at all: an interrupted redrive looks for its first letter only.
 _BATCH_MAX = 256
 _BATCH_BYTES = 4 * 1024 * 1024
 
@@ -143,6 +145,7 @@ def letter_boxes(node: NodeClient) -> list[LetterBox]:
                 there = sum(view.count() for view in views)
                 reason = _newest_reason(views[0])
             done = Journal(data, topic).done
+            # The topic has one queue, and the journal keeps letters that retention removed since.
             redriven = sum(offset in spans[0] for offset in done)
             group = name.removeprefix(DEAD_LETTER_PREFIX)
             boxes.append(LetterBox(group, name, there, redriven, reason))
@@ -201,7 +204,7 @@ def redrive(
     count = 0
     with _alone(data, config.name):
         journal = Journal(data, config, owns=True)
-        if journal.under_way:
+        if journal.under_way:  # an earlier redrive ended before it knew the outcome
             journal.finish(are_stored=_is_stored(node, journal, group))
         new = (
             letter

@@ -43,6 +43,8 @@ from rocketray.store.importing.import_source import ImportSource, SourceRecord
 
 __all__ = ["ImportReport", "Importer", "QueueImport"]
 
+# A batch is the argument of one call to the shard. Each of a source's queues collects one, so an
+# import of 1,000 queues holds 500 MiB at most.
 _BATCH_BYTES = 512 * 1024
 _BATCH_RECORDS = 4096
 _LOOK_EVERY = 1024  # records between two checks of ``should_stop``
@@ -131,7 +133,7 @@ class Importer:
                     f"{self._source.directory}; give it more with: "
                     f"rocketray topics alter {topic} --queues {there[topic]}"
                 )
-        for topic in chosen:
+        for topic in chosen:  # all are checked before one is created
             try:
                 config = self._target.topics.ensure(topic, there[topic])
             except InvalidNameError as error:
@@ -205,6 +207,7 @@ class Importer:
         if old_id is None:
             return False
         try:
+            # The first record from there on is the one, if it is that of the id.
             for record in self._source.records(decode_offset_id(old_id).physical_offset):
                 there = (record.topic, record.fields.queue_id, record.offset_id)
                 return there == (message.topic, message.queue_id, old_id)
@@ -310,6 +313,7 @@ class _Queue:
             is_full = len(self._batch) >= _BATCH_RECORDS or self._batch.size >= _BATCH_BYTES
             if is_full or not self._batch.suits(record):
                 self._send(Durability.MEMORY)
+            # Store times never decrease in a store: the bisection by time relies on it.
             store_ms = max(record.fields.store_timestamp_ms, self._last_ms)
             self._batch.add(record, store_ms)
             self.retimed += store_ms != record.fields.store_timestamp_ms

@@ -10,7 +10,7 @@ from rocketray.message import StoredMessage
 
 __all__ = ["letters_there", "redrive_there"]
 
-_CALL_MAX = 1000  # a call has a minute
+_CALL_MAX = 1000  # a call has a minute (CALL_TIMEOUT_S), and each batch of 256 is synced to disk
 
 
 def letters_there(

@@ -12,8 +12,8 @@ from rocketray.groups.groups_api import GroupsApi
 
 __all__ = ["migrate"]
 
-_LOOK_S = 0.2
-_TELL_S = 5.0
+_LOOK_S = 0.2  # members report each second, so a look sooner rarely sees more
+_TELL_S = 5.0  # between two lines about what the command waits for
 
 
 def migrate(

@@ -15,7 +15,7 @@ from rocketray.messaging.api.node_client import NodeClient
 __all__ = ["OffsetMove", "Target", "carry_out", "plan_moves"]
 
 Target = Literal["earliest", "latest"]
-_LOOK_S = 0.1
+_LOOK_S = 0.1  # members that rebalance report as often
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def plan_moves(
                 if time_ms is not None:
                     goal = node.messages.offset_at_time(group.topic, queue, time_ms)
                 elif offset is not None:
-                    if not first <= offset <= end:
+                    if not first <= offset <= end:  # at the end, a group gets what comes next
                         where = f"queue {group.topic}/{queue}"
                         raise OffsetOutOfRangeError(where, offset, first, end + 1)
                     goal = offset
@@ -103,6 +103,7 @@ def carry_out(
     orders: dict[tuple[str, str], dict[int, int]] = {}
     for move in moves:
         orders.setdefault((move.group, move.topic), {})[move.queue_id] = move.to_offset
+    # One order for all queues of a group in a topic: the coordinator saves it as a whole.
     for (group, topic), targets in orders.items():
         name = groups.move_offsets(group, topic, targets, who)
         waited_s = 0.0

@@ -76,6 +76,7 @@ def _queues(node: NodeClient, topic: str) -> Iterator[tuple[list[QueueView], boo
 
 def _scan_level(scan: BlockScan, view: QueueView, now_ms: int, scan_max: int) -> None:
     """Scan the messages of a queue of the schedule that are not due yet."""
+    # Each disk has a block of these queues, one for each level.
     wait_ms = DELAY_LEVELS_MS[view.queue_id % len(DELAY_LEVELS_MS)]
     try:
         start = view.first_stored_at(now_ms - wait_ms + 1)
