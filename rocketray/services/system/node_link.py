@@ -18,8 +18,10 @@ from rocketray.messaging.producers.producer import NodeProducer
 
 __all__ = ["NodeLinks"]
 
+# How long a delivery's thread waits for a target that does not answer. Then the target has a pause,
+# of a minute at last, and the thread is free for others.
 _TIMEOUT_S = 5.0
-_IDLE_LINKS_MAX = 64
+_IDLE_LINKS_MAX = 64  # each has a producer, with a thread and a ring of 4 MiB: 256 MiB in all
 
 
 class NodeLinks:
@@ -52,7 +54,7 @@ class NodeLinks:
         Raises:
             StreamError: they are not stored, or it is not known.
         """
-        if topic.startswith(DEAD_LETTER_PREFIX):
+        if topic.startswith(DEAD_LETTER_PREFIX):  # with one queue, as in RocketMQ
             self.node().topics.ensure(topic, 1)
         queue_id = self._own_queue(topic, queue_id)
         with self._producer((topic, queue_id)) as producer:

@@ -16,8 +16,8 @@ from rocketray.store.retention import RetentionPolicy
 
 __all__ = ["RETRY_AFTER_MS", "SystemLog"]
 
-RETRY_AFTER_MS = 1000
-_BORN_HOST = ("127.0.0.1", 0)
+RETRY_AFTER_MS = 1000  # after a failed step, or while a shard of the process is closed
+_BORN_HOST = ("127.0.0.1", 0)  # the node itself, without a connection
 
 
 class SystemLog:
