@@ -27,7 +27,7 @@ __all__ = ["families_of", "metrics_of"]
 _TOPIC = ("cluster", "node_type", "topic", "is_system")
 _QUEUE = ("cluster", "node_type", "topic", "queue_id")
 _GROUP = ("cluster", "node_type", "topic", "consumer_group", "is_retry")
-_BROKER = "broker"
+_BROKER = "broker"  # RocketMQ's value of ``node_type`` for what stores messages
 _Family = CounterMetricFamily | GaugeMetricFamily
 
 
@@ -188,7 +188,7 @@ def _of_groups(readings: NodeReadings, groups: Iterable[GroupDescription]) -> It
             exact.add_metric(labels, is_exact)
             if (age_ms := _age(lag, readings.time_ms)) is not None:
                 ages.add_metric(labels, age_ms)
-        if not group.is_broadcast:
+        if not group.is_broadcast:  # its members keep their offsets themselves
             inflight = (end - group.offsets.get(at, end) for at, end in group.pulled.items())
             taken.add_metric(labels, sum(max(count, 0) for count in inflight))
     yield from (connections, lags, exact, ages, taken)

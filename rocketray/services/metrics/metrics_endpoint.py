@@ -34,9 +34,9 @@ __all__ = ["Access", "MetricsEndpoint"]
 
 _LOG = logging.getLogger(__name__)
 _KEPT_S = 1.0
-_REQUEST_S = 10.0
+_REQUEST_S = 10.0  # a client that neither sends nor reads holds one of the connections for so long
 _PATH = "/metrics"
-_TOKEN_MAX_BYTES = 4096
+_TOKEN_MAX_BYTES = 4096  # another file by mistake, even an endless one, is not read whole
 _CONNECTIONS_MAX = 16  # a few servers that scrape, and people who look
 _BUSY = (
     b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 1\r\n\r\n"
@@ -55,7 +55,7 @@ class Access:
     """
 
     host: str = "127.0.0.1"
-    port: int = 5557
+    port: int = 5557  # as RocketMQ's exporter
     token_file: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -110,7 +110,7 @@ class Access:
 class _Server(ThreadingHTTPServer):
     """A server with a limit of connections, each of which has a thread."""
 
-    daemon_threads = True
+    daemon_threads = True  # the end of the endpoint waits for no client
 
     def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._free = threading.BoundedSemaphore(_CONNECTIONS_MAX)
@@ -179,6 +179,7 @@ class MetricsEndpoint:
                 f"{error.strerror}; give another address or port"
             ) from None
         if context is not None:
+            # Without a handshake in ``accept``: a client that is silent would hold up all others.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -202,7 +203,7 @@ class MetricsEndpoint:
             return self._kept
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Answer one request."""
+        """Answer one request, in the thread of its connection."""
         if request.path.partition("?")[0] != _PATH:
             _send(request, HTTPStatus.NOT_FOUND, f"the metrics are at {_PATH}\n".encode())
         elif not self._may_read(request.headers.get("Authorization", "")):

@@ -24,7 +24,7 @@ from rocketray.messaging.api.system_api import TransactionOverview
 __all__ = ["NodeReadings", "read_node"]
 
 _T = TypeVar("_T")
-_RETRY_AFTER_MS = 1000
+_RETRY_AFTER_MS = 1000  # nothing retries before the next scrape: the error becomes a reason
 
 
 @dataclass(frozen=True, slots=True)

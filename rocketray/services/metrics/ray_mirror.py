@@ -27,7 +27,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class Instruments(Protocol):
-    """``ray.util.metrics``."""
+    """``ray.util.metrics``, whose classes have these names."""
 
     def Gauge(self, name: str, description: str, tag_keys: tuple[str, ...]) -> Any:  # noqa: N802
         """Make a gauge."""
@@ -49,7 +49,7 @@ class RayMirror:
         self._thread = threading.Thread(target=self._run, name="ray metrics", daemon=True)
 
     def start(self) -> None:
-        """Begin to record."""
+        """Begin to record, every ten seconds, in a thread."""
         self._thread.start()
 
     def close(self) -> None:
@@ -69,6 +69,7 @@ class RayMirror:
                     seen.setdefault(family.name, {})[labels] = sample.value
                     self._record(family, labels, sample.value)
         for name, samples in self._last.items():
+            # A counter has no "set", and needs none: Prometheus takes its growth.
             if name in self._made and hasattr(self._made[name], "set"):
                 for labels in samples.keys() - seen.get(name, {}).keys():
                     self._made[name].set(math.nan, dict(labels))
