@@ -45,10 +45,12 @@ __all__ = ["DelayService"]
 _LOG = logging.getLogger(__name__)
 _FORM = FileForm("config/deliveriesUnderWay.json")
 _MINUTE_MS = 60_000
-_TIDY_INTERVAL_MS = 10_000
+_TIDY_INTERVAL_MS = 10_000  # as RocketMQ flushes its delayOffset.json
+# A look reads the queue entries of all old files, and finds the same as the one before unless many
+# messages were delivered since.
 _ROLL_INTERVAL_MS = 10 * 60_000
-_OFFSET_MAX = 1 << 62
-_DELIVERED = RetentionPolicy(only_unneeded=True)
+_OFFSET_MAX = 1 << 62  # a note that is damaged must not overflow the int64 arrays of offsets
+_DELIVERED = RetentionPolicy(only_unneeded=True)  # no limit of age: what is delivered is useless
 
 
 class DelayService:
@@ -150,6 +152,7 @@ class DelayService:
         }
         if offsets and offsets != self._saved:
             path = self._config / "delayOffset.json"
+            # Without a backup: tools read it, and this service does not. The marks are what counts.
             write_json(path, {"offsetTable": offsets}, backup=False)
             self._saved = offsets
 

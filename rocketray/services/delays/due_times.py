@@ -65,7 +65,7 @@ class _Run:
 
     def take(self, count: int) -> None:
         self.taken += count
-        if 2 * self.taken > len(self.due.offsets):  # free the memory
+        if 2 * self.taken > len(self.due.offsets):  # fewer are copied than were taken
             self.due = self.rest().copied()
             self.taken = 0
 

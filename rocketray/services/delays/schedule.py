@@ -46,13 +46,17 @@ from .waiting_records import CLOCK_STEP_MS, Int64s, WaitingLog
 __all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
 
 _LOG = logging.getLogger(__name__)
+# What a power failure may repeat (invariant 2). Bodies are counted after they are read, so a batch
+# may be larger than the limit of bytes by what is read at once: 64 bodies of 4 MiB, or 256 MiB.
 BATCH_MAX = 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 _READ_AT_ONCE = 64  # bodies may be inflated to 4 MiB each
+# A recall waits for a step, and so does the other service of the process. Each batch waits
+# PATIENCE_S for its targets, so 16 of them take 1.6 s at most beside their own work.
 _BATCHES_A_STEP = 16
-_IDLE_MS = 60_000
+_IDLE_MS = 60_000  # nothing waits: a message that is stored wakes the services
 
-_RECALL_AGAIN_MS = 1000
+_RECALL_AGAIN_MS = 1000  # the outcome is known by then, unless the target does not answer
 
 
 class Targets(TargetQueues, Protocol):
@@ -131,7 +135,7 @@ class Schedule:
             queue.refresh(now_ms)
         self._last_ms = now_ms
         for _ in range(_BATCHES_A_STEP):
-            self._release(now_ms)
+            self._release(now_ms)  # of targets whose delivery ended within the batch before
             if not self._deliver(now_ms):
                 return self._wakeup_ms(now_ms)
         return now_ms
@@ -147,7 +151,8 @@ class Schedule:
         self._settle(self._last_ms)
         queue = self._queues.get(place)
         if queue is not None:
-            queue.finish_rolling()
+            queue.finish_rolling()  # else a copy that a crash left is delivered after the recall
+        # Its file is removed, so it was delivered, or stored again at the end of the queue.
         if queue is not None and 0 <= offset < queue.log.minimum():
             rolled = queue.rolled(unique_key)
             if rolled is None:
@@ -172,7 +177,7 @@ class Schedule:
         if (place, offset) in self._doubtful:
             message, queue_id = restored(stored)
             is_late = self._targets.is_stored(message, queue_id)
-            if is_late:
+            if is_late:  # an attempt stored it, perhaps in memory only; it is marked as done below
                 self._targets.sync(message.topic, queue_id)
         queue.finish(np.array([offset], np.int64))
         self._recalled.add(place)

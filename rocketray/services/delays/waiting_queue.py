@@ -24,8 +24,10 @@ from .waiting_records import Int64s, WaitingLog, WaitingRecords
 
 __all__ = ["WaitingQueue"]
 
-_BLOCK_ENTRIES = 8192
-_ROLL_ENTRIES, _ROLL_BATCH = 4096, 64  # bodies may be inflated to 4 MiB each
+_BLOCK_ENTRIES = 8192  # 160 KiB of queue entries
+# A call rolls 4,096 messages at most, as deliveries wait for it; in batches of 64, as their bodies
+# may be inflated to 4 MiB each: 256 MiB in memory.
+_ROLL_ENTRIES, _ROLL_BATCH = 4096, 64
 _MARKS = "done"
 
 
@@ -47,6 +49,8 @@ class WaitingQueue:
         self.records = WaitingRecords(log, topic, queue_id, file_system)
         self._marks = DoneMarks(log.directory / _MARKS, log.minimum(), file_system=file_system)
         first_open = self._marks.first_open(log.visible())
+        # An offset in a gap has no message, so nothing else would ever mark it: the files behind it
+        # could not be removed.
         for start, stop in self.records.reader.gaps.between(first_open, log.visible()):
             self._marks.mark(np.arange(start, stop))
         self.times = DueTimes()
@@ -87,6 +91,8 @@ class WaitingQueue:
             return 0
         chosen = np.flatnonzero(~np.isin(waiting, [*but]))[:_ROLL_ENTRIES]
         waiting, sizes = waiting[chosen], sizes[chosen]
+        # A batch is in one file of the log, whose rest is left empty where it does not fit: with a
+        # quarter of a file each, that is less than a quarter.
         by_size = np.diff(np.cumsum(sizes) // max(self.log.segment_bytes // 4, 1))
         by_count = np.diff(np.arange(len(waiting)) // _ROLL_BATCH)
         count = 0

@@ -162,6 +162,7 @@ def _read(
     except StoreError as error:
         if len(entries) == 1:
             return [damaged(entries, error)]
+        # It does not say which record is damaged.
         rows = (entries.select(slice(row, row + 1)) for row in range(len(entries)))
         return [found for row in rows for found in _read(row, read, damaged)]
 
