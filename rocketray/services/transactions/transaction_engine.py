@@ -76,11 +76,12 @@ __all__ = ["Log", "TransactionEngine", "TransactionLimits"]
 
 _LOG = logging.getLogger(__name__)
 _READ_MAX = 1024
+# A producer asks each second, and its check runs once for each half, in one thread.
 _CHECKS_AT_ONCE = 32
-_OPS_A_MESSAGE = 200  # their numbers stay below RocketMQ's 4096 bytes
-_STORED_AT_ONCE = 1024
+_OPS_A_MESSAGE = 200  # numbers of 19 digits and a comma: 4,000 of RocketMQ's 4,096 bytes
+_STORED_AT_ONCE = 1024  # of a queue in one delivery, whose outcome is known as a whole
 _BATCH_BYTES = 1024 * 1024
-_RETRY_MS = 1000
+_RETRY_MS = 1000  # limits of time are looked at, and failed stores tried, no more often
 _COPIES_MAX = 64  # decisions about one half, with those of other groups or keys
 
 
@@ -98,7 +99,7 @@ class Log(Protocol):
 
 
 class TransactionEngine:
-    """All transactions of a node."""
+    """All transactions of a node; for one thread at a time."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class TransactionEngine:
 
         None if only a new message can bring work.
         """
-        if now_ms < self._last_ms:
+        if now_ms < self._last_ms:  # pauses end by the wall clock, which was set back
             self._deliveries.end_pauses()
         self._last_ms = now_ms
         self._read_halves()
@@ -231,6 +232,8 @@ class TransactionEngine:
             for op in ops:
                 done.update(done_offsets(op))
             self._op_next = ops[-1].queue_offset + 1
+        # A half that is read now may be ended by any op since the saved position, so that is where
+        # its ops begin.
         last_op, self._op_next = self._op_next, first_op
         self._read_halves()
         self._op_next = last_op
@@ -298,7 +301,7 @@ class TransactionEngine:
                     self._log.store(decision_message(decision))
                 except StreamError as error:
                     _LOG.warning("transaction %s is not abandoned yet: %s", half.unique_key, error)
-                    break
+                    break  # the log takes none of the others either; the next step tries again
         while self._read_decisions():
             pass
 

@@ -24,9 +24,10 @@ from .transaction_state import TransactionProgress
 
 __all__ = ["TransactionService"]
 
-_IDLE_MS = 60_000
+_IDLE_MS = 60_000  # a message that is stored wakes the services
+# What is not saved is read again at the next start, from the logs: some seconds of messages.
 _SAVE_INTERVAL_MS = 5_000
-_EXPIRE_INTERVAL_MS = 60_000
+_EXPIRE_INTERVAL_MS = 60_000  # whole files are removed, three days after their last message
 
 
 class TransactionService:
@@ -81,7 +82,7 @@ class TransactionService:
                 if not self._log.exists(topic):  # earlier decisions are not known then
                     raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, "it is not open")
             verdict = self._begun().decide(wanted)
-        if to_disk:
+        if to_disk:  # without the lock, so that other decisions do not wait for the disk
             self._log.flush(END_TOPIC)
         self._wake()
         return verdict

@@ -75,7 +75,7 @@ class Pending:
     op_offset: int
     queue_id: int = 0
     checks: int = 0
-    asked_ms: int = -(10**18)
+    asked_ms: int = -(10**18)  # before any time, so that the first check does not wait
 
 
 Fate = Ending | Literal["dead letter"]
