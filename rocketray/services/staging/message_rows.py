@@ -46,7 +46,7 @@ from rocketray.store.formats.unique_id import UniqueIdGenerator
 __all__ = ["MESSAGE_COLUMNS", "MessageRows", "RowFrame"]
 
 MESSAGE_COLUMNS = ("body", "tags", "keys", "properties")
-_HOST = "127.0.0.1"
+_HOST = "127.0.0.1"  # in unique keys, whose random number tells tasks apart
 _Int64s = npt.NDArray[np.int64]
 
 
@@ -207,7 +207,7 @@ def _due_times(batch: pa.RecordBatch, now_ms: int) -> _Int64s | None:
     if "deliverAt" not in batch.schema.names:
         return None
     times = batch.column("deliverAt").cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-    due_ms = -(-times.fill_null(0).to_numpy() // 1000)
+    due_ms = -(-times.fill_null(0).to_numpy() // 1000)  # rounded up: never too early
     late = np.flatnonzero(due_ms - now_ms > DELAY_MAX_MS)
     if len(late):
         raise InvalidMessageError(
@@ -222,6 +222,7 @@ def _waiting(
     table: Any, columns: tuple[str, ...], topic: str, queue_id: int, due_ms: _Int64s
 ) -> tuple[Any, tuple[str, ...]]:
     """Return rows in the form in which delayed messages wait (delay.py)."""
+    # RocketMQ rounds down to its precision, and a multiple of that to the one before.
     ticks = (due_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS
     added = {
         TIMER_DELIVER_MS: pa.array(due_ms).cast(pa.string()),

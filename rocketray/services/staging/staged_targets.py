@@ -17,8 +17,10 @@ from rocketray.runtime.ipc.append_status import refusal
 
 __all__ = ["StagedTargets"]
 
+# A call names the frames, and the shard reads them from the half: so much is in its memory.
 _CALL_BYTES = 8 * 1024 * 1024
-_REMOTE_CALL_BYTES = 1024 * 1024  # by Ray
+# To another disk the bytes themselves travel, as arguments of a Ray call: in memory on both sides.
+_REMOTE_CALL_BYTES = 1024 * 1024
 
 
 class StagedTargets:

@@ -29,7 +29,7 @@ from .staging_wire import (
 
 __all__ = ["staging_calls"]
 
-_SHOWN_MAX = 1000
+_SHOWN_MAX = 1000  # batches in an overview, whatever a client asks for
 
 
 def staging_calls(data: Path, service: StagingApi, topics: Topics) -> FlightCalls:

@@ -20,6 +20,8 @@ from .sent_staging import HalfUpload, SentStaging
 
 __all__ = ["StagingClient"]
 
+# Small batches are in their topics within milliseconds; a large one is asked for twenty times a
+# second.
 _POLL_S, _POLL_MAX_S = 0.002, 0.05
 
 
@@ -36,7 +38,7 @@ class StagingClient:
         self._queues: dict[str, int] = {}
 
     def new_half(self, batch: BatchName) -> HalfWriter:
-        """Begin a half of a batch."""
+        """Begin a half of a batch: a file on this machine, or an upload to that of the disk."""
         name = new_half(batch)
         return HalfWriter(name, self._sink(name))
 
@@ -76,5 +78,5 @@ class _Known:
         self._place = place
 
     def place(self) -> DiskPlace:
-        """Return the place."""
+        """Return the place as it was given: a driver has no Ray to ask for a later one."""
         return self._place

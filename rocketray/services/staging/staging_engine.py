@@ -46,9 +46,13 @@ from .writer_ledger import DecidedBatch, WriterLedger, WriterState
 __all__ = ["HalfTargets", "StagingEngine", "StagingLimits"]
 
 _LOG = logging.getLogger(__name__)
+# A step waits so long for what it began, with the service's lock: decisions wait for it. Shorter
+# than PATIENCE_S, because here a driver waits for each decision.
 _PATIENCE_S = 0.02
 _RETRY_AFTER_MS = 1000
 _HOUR_MS = 3_600_000
+# Batches without a decision that are in their topics. Their drivers ask at once; what is older than
+# 10,000 others counts as unknown.
 _FINISHED_MAX = 10_000
 
 
@@ -57,10 +61,15 @@ class StagingLimits:
     """How long what is not used stays, and how many batches of a writer wait for their topics."""
 
     half_ms: int = 24 * _HOUR_MS
+    """Of a half that nothing decides: a batch whose tasks take longer than that fails."""
     single_ms: int = _HOUR_MS
+    """Of a writer with one batch, whose decision only its own driver repeats."""
     writer_ms: int = 90 * 24 * _HOUR_MS
+    """Of other writers: a query that was stopped for longer may repeat its last batch."""
     sweep_ms: int = 60_000
+    """Between two looks for what is not used any more."""
     waiting_max: int = 16
+    """Halves of decided batches fill the disk while a topic does not take them."""
 
 
 class HalfTargets(Protocol):
@@ -98,7 +107,7 @@ class _Tried(NamedTuple):
 
 
 class StagingEngine:
-    """The staged batches of a node."""
+    """The staged batches of a node; for one thread at a time."""
 
     def __init__(
         self,
@@ -143,7 +152,7 @@ class StagingEngine:
             )
         state = state.taken_over(wanted.run)
         if number <= state.last:
-            self._save(state)
+            self._save(state)  # the run that repeats it has taken over, and its writer is in use
             self._drop_undecided(wanted.name, [half.name for half in wanted.halves])
             self._counts["repeated"] += 1
             return "repeated"
@@ -186,7 +195,7 @@ class StagingEngine:
 
         None if only a decision can bring work soon.
         """
-        if now_ms < self._last_ms:
+        if now_ms < self._last_ms:  # pauses end by the wall clock, which was set back
             self._deliveries.end_pauses()
         self._last_ms = now_ms
         self._settle(now_ms, 0.0)
@@ -346,6 +355,8 @@ class StagingEngine:
             if len(self._finished) > _FINISHED_MAX:
                 self._finished.popitem(last=False)
             return
+        # Saved first: halves of which the ledger knows nothing are removed by a sweep, but a ledger
+        # that names removed halves would report their messages as lost.
         state = self._ledger.get(name.writer)
         self._ledger.save(state.without(name.number))
         for batch in state.decided:

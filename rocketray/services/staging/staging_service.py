@@ -22,10 +22,10 @@ from .writer_ledger import WriterLedger
 __all__ = ["StagingService", "has_staged"]
 
 _LOG = logging.getLogger(__name__)
-_IDLE_MS = 60_000
+_IDLE_MS = 60_000  # a decision wakes the thread
 _FAILED_MS = 1000
-_LOOK_S = 1.0
-_TOLD_MAX = 3
+_LOOK_S = 1.0  # the thread reads the clock again: it may have been set
+_TOLD_MAX = 3  # lines of a node's status; ``rocketray staged`` has all
 
 
 def has_staged(data: Path) -> bool:

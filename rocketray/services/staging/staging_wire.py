@@ -36,6 +36,7 @@ DECIDE, PUBLISH, IS_APPLIED, DROP = "decide-staged", "publish", "is-applied", "d
 OVERVIEW, QUEUES, UPLOAD = "staged", "queues", "half"
 CHUNKS = pa.schema({"chunk": pa.large_binary()})
 """The schema of an upload: the bytes of a half, in order."""
+# A half, of which each task of a batch has one, takes some 100 bytes of a decision: 600,000 tasks.
 _REQUEST_MAX_BYTES = 64 * 1024 * 1024
 _ParsedT = TypeVar("_ParsedT")
 
@@ -66,20 +67,20 @@ def batch_to_json(batch: StagedBatch) -> bytes:
 
 
 def batch_from_json(value: Mapping[str, Any]) -> StagedBatch:
-    """Return a batch to decide."""
+    """Return the batch of :func:`batch_to_json`; ``parse`` turns its errors into ConfigError."""
     halves = halves_from_json(value["halves"])
     name = name_from_json(value["name"])
     return StagedBatch(name, str(value["run"]), halves, bool(value["is_single"]))
 
 
 def name_from_json(value: Any) -> BatchName:
-    """Return the name of a batch."""
+    """Return the name of a batch, sent as [writer, number]."""
     writer, number = value
     return BatchName(str(writer), int(number))
 
 
 def halves_from_json(value: Any) -> tuple[Half, ...]:
-    """Return halves."""
+    """Return halves, sent as [name, bytes, messages] each."""
     return tuple(Half(str(name), int(size), int(count)) for name, size, count in value)
 
 
@@ -89,7 +90,7 @@ def overview_to_json(overview: StagedOverview) -> bytes:
 
 
 def overview_from_json(value: Mapping[str, Any]) -> StagedOverview:
-    """Return an overview."""
+    """Return the overview of :func:`overview_to_json`."""
     work = (StagedWork(**{**each, "batch": BatchName(*each["batch"])}) for each in value["work"])
     counts = StagedCounts(**value["counts"])
     return StagedOverview(tuple(work), int(value["total"]), counts, tuple(value["problems"]))

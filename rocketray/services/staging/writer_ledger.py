@@ -27,8 +27,10 @@ __all__ = ["DecidedBatch", "WriterLedger", "WriterState"]
 
 _LOG = logging.getLogger(__name__)
 _FORM = FileForm("config/stagedBatches/*.json")
+# A run that was replaced is refused as long as it is among these: it would have to come back after
+# its query was started 100 times more.
 _FORMER_RUNS_MAX = 100
-_WRITERS_MAX = 10_000
+_WRITERS_MAX = 10_000  # a file each, all of which are read at the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class WriterLedger:
         self._states[state.writer] = state
 
     def remove(self, writer: str) -> None:
-        """Forget a writer."""
+        """Remove a writer's file: a batch of a writer with that name is a first one again."""
         remove_state(self._path(writer))
         self._states.pop(writer, None)
 
