@@ -48,8 +48,8 @@ OWN_TOPICS = (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """The topics that hold a message before it is in its own topic."""
 KEPT_TOPICS = (SCHEDULE_LETTERS, TRANSACTION_LETTERS, GIVEN_UP_TOPIC)
 """The topics in which the node keeps a message that never came to its own topic."""
-_COPIES_MAX = 1_000
-_DIGITS_MAX = 18
+_COPIES_MAX = 1_000  # of a key that many messages share; a unique key has a few
+_DIGITS_MAX = 18  # of milliseconds in an int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,7 @@ def _half(node: NodeClient, half: StoredMessage) -> Arrival:
     def end(cause: Cause, result: str, detail: str) -> Arrival:
         return Arrival(half, (*steps, ExplainStep("transaction", result, detail)), cause)
 
+    # Before the decision, which was to commit: its topic could not store the message.
     if _has_copy(node, TRANSACTION_LETTERS, half):
         detail = (
             f"{whose} was committed, and its topic cannot store the message: it is a dead letter"
@@ -197,6 +198,7 @@ def _delayed(node: NodeClient, copy: StoredMessage) -> Arrival:
         for each in copies
         if node.delays.is_waiting(each.topic, each.queue_id, each.queue_offset)
     ]
+    # One that waits for a month is stored again on the way, so it has several copies.
     last = (waiting or copies)[-1]
     topic, when_ms = _target(last), due_ms(last)
     due = f"{topic} at {time_text(when_ms)}"

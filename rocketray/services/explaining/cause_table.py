@@ -47,7 +47,7 @@ from .rules import GroupFacts, StandsStill, explain_copy, explain_stored
 
 __all__ = ["CauseRow", "CauseTable", "explain_range"]
 
-_COPIES_MAX = 100_000
+_COPIES_MAX = 100_000  # they are objects, unlike the messages of the range
 _ARRIVALS_MAX = 1_000  # each takes some calls
 _SEARCH_MAX = 10_000_000  # messages among which copies are looked for
 _Codes = npt.NDArray[np.int64]
@@ -212,7 +212,7 @@ class _Table:
         self.notes = list(returned.notes)
 
     def result(self, held: int) -> CauseTable:
-        """Return the table."""
+        """Return the causes by count; *held* is the number of queue offsets in the range."""
         order = sorted(self._counts, key=lambda cause: (-self._counts[cause], cause.value))
         rows = [CauseRow(each, self._counts[each], self._examples[each]) for each in order]
         why = [] if self._is_read else [self._without[1].detail]
@@ -327,6 +327,7 @@ class _Table:
         facts, message, view = stretch.facts, message_at(), stretch.view
         if facts is not None and facts.stands_still is None and _stops(facts, by):
             facts = replace(facts, stands_still=StandsStill(message.queue_offset, ""))
+        # It was read from its queue, so it is dispatched; *by* decides, so no tags code is needed.
         stored = StoredFacts(message, True, None, view.minimum, view.maximum)  # noqa: FBT003
         found = explain_stored(
             stored, self._group, facts, lambda each: FilterVerdict(by[each], ()), self._without
@@ -380,6 +381,7 @@ def _combined(columns: Sequence[npt.NDArray[np.uint8]], count: int) -> _Codes:
     """Return a number for each row, equal for rows that are equal in all *columns* uint8[count]."""
     codes = np.zeros(count, np.int64)
     for column in columns:
+        # Numbered again after each column: products of the raw codes would exceed an int64.
         _, codes = np.unique(codes * len(REASONS) + column, return_inverse=True)
     return codes
 

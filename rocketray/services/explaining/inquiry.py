@@ -43,7 +43,7 @@ from .timeline import GroupPart, timeline_of
 
 __all__ = ["Inquiry", "inquire"]
 
-_FOUND_MAX = 1_000
+_FOUND_MAX = 1_000  # of a key in a topic; the newest message is explained, the others are counted
 _SHOWN = 5  # other messages with the same key that are listed
 _LOOKS = 64  # messages tested with the predicate to find the one that stops a group
 
@@ -76,7 +76,7 @@ class Inquiry:
         """The events of the group, oldest first."""
 
     def explain(self, wanted: str, topic: str | None) -> Explanation:
-        """Return the explanation."""
+        """Return the cause of one message's fate, the steps up to it, and the timeline."""
         message, others = self._find(wanted, topic)
         others = (*_unknown(self._node), *others)
         if message is None:

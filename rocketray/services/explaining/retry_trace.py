@@ -30,6 +30,8 @@ __all__ = [
     "trace_of",
 ]
 
+# A message has two copies for each of its 16 retries, and a dead letter. One without a unique key
+# is looked for by its first key, which other messages may have.
 _COPIES_MAX = 1000
 
 

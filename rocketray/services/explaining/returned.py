@@ -103,6 +103,7 @@ def find_absent(
                 one.unique_key or one.offset_message_id: one for one in islice(copies, copies_max)
             }
     if found:
+        # Without an end: it may have arrived at any time since it was stored.
         arrived = PreviewRange(begin_ms=span_ms[0], limit=scan_max)
         for one in _scan(data, topic, BlockScan(matcher), arrived):
             found.pop(one.unique_key or "", None)

@@ -29,7 +29,7 @@ from .rules import GroupFacts, Judge
 
 __all__ = ["GroupPart", "timeline_of"]
 
-_COPIES_MAX = 1_000
+_COPIES_MAX = 1_000  # as retry_trace.py
 _ENDINGS = {"commit": "committed", "rollback": "rolled back", "abandon": "abandoned"}
 _KEPT = {
     SCHEDULE_LETTERS: ("undeliverable", "the node keeps it as a dead letter of its own"),
@@ -186,6 +186,7 @@ def _of_group(message: StoredMessage, facts: GroupFacts, judge: Judge) -> Iterat
                 detail = f"before {time_text(stretch.entry.time_ms)}"
             else:
                 detail = f"the group has finished the queue up to offset {facts.offset}"
+                # When is not recorded; if the group was moved back, it was after that.
                 at_ms = max(at_ms, 0 if history.again is None else history.again.time_ms)
             event = "finished" if is_match else "passed"
             yield at_ms, TimelineEvent(None, event, "", detail)
