@@ -9,7 +9,7 @@ from rocketray.runtime.ray_process.ray_runtime import RayError, namespace_of, ra
 
 __all__ = ["RETRY_AFTER_MS", "actor_or_none", "find_actor"]
 
-RETRY_AFTER_MS = 1000
+RETRY_AFTER_MS = 1000  # Ray has an actor that was killed back in 0.5 to 1.5 s
 
 
 def find_actor(cluster: str, name: str) -> Any:

@@ -17,7 +17,7 @@ __all__ = ["AskedNode", "open_node"]
 
 _T = TypeVar("_T")
 _NodeT = TypeVar("_NodeT", bound=NodeClient)
-_IDLE_MAX = 4
+_IDLE_MAX = 4  # connections that are kept; more questions at once open, and close, others
 
 
 def open_node(data: Path) -> LocalClient:
@@ -38,7 +38,7 @@ class AskedNode(Generic[_NodeT]):
     """The connections to one node; any thread may ask. See ``AskNode``."""
 
     def __init__(self, open_one: Callable[[], _NodeT]) -> None:
-        """Open none yet."""
+        """Take what opens a connection; the first question calls it."""
         self._open = open_one
         self._idle: LifoQueue[_NodeT] = LifoQueue(_IDLE_MAX)
 

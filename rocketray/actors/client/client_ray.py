@@ -44,7 +44,7 @@ from .actor_names import RETRY_AFTER_MS
 __all__ = ["CLIENT_RAY", "ClientRay", "JoinRay"]
 
 _LOG = logging.getLogger(__name__)
-_WATCH_INTERVAL_S = 1.0
+_WATCH_INTERVAL_S = 1.0  # then a server that has ended is noticed, and calls under way raise
 JoinRay = Callable[[str], None]
 """Joins a Ray; it gets the address of the one that was lost, or "" at first."""
 
@@ -124,7 +124,7 @@ class ClientRay:
         self._lost = f"Ray is lost, {what}; {end}"
         _LOG.warning("%s", self._lost)
         if is_joined:
-            with same_handler_behind():
+            with same_handler_behind():  # of SIGTERM, which Ray takes along when it is left
                 leave_ray(is_lost=True)
         while len(self._users) and ray_session() in ("", session):
             time.sleep(self._interval_s)

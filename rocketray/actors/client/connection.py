@@ -41,7 +41,7 @@ _CONNECTIONS: WeakSet[Connection] = WeakSet()
 """The connections of this process, for :func:`lose_node`."""
 
 
-os.register_at_fork(after_in_child=_CONNECTIONS.clear)
+os.register_at_fork(after_in_child=_CONNECTIONS.clear)  # a fork has no Ray: none can be lost there
 
 
 def lose_node(data: Path, error: StreamError) -> None:
@@ -109,6 +109,7 @@ class Connection(OfOneProcess, NodeClient, what="client"):
             directory = place.resolve()
             CLIENT_RAY.enter(partial(_join_ray_of, directory))
             node = find_node(directory)
+            # The node of a joined disk leads to the first disk, whose directory names the cluster.
             data = Path(str(node.get("coordinatorData", directory)))
             connection = Connection(data, str(node.get("cluster", DEFAULT_CLUSTER)), node)
         connection._stay()

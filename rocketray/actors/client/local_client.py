@@ -28,7 +28,11 @@ __all__ = ["LocalClient"]
 
 
 class LocalClient(OfOneProcess, NodeClient, what="client"):
-    """The calls of a node over its own socket, as :class:`Connection` has them over Ray."""
+    """The calls of a node over its own socket, as :class:`Connection` has them over Ray.
+
+    What loads Arrow, NumPy or Numba is imported where it is called: most commands need none of it,
+    and it takes longer than their work.
+    """
 
     def __init__(self, transport: LocalTransport | StayingTransport) -> None:
         """Take over an open *transport*."""

@@ -46,8 +46,8 @@ from .node_process_api import NODE_PROCESS
 
 __all__ = ["LocalTransport", "open_local"]
 
-_HELLO_S = 2.0
-_HELLO_MAX_BYTES = 64 * 1024
+_HELLO_S = 2.0  # then the caller joins Ray, which takes as long: a busy process is not waited for
+_HELLO_MAX_BYTES = 64 * 1024  # of a release, a directory and a name
 
 
 def open_local(data: Path, silence_max_s: float | None = None) -> LocalTransport | None:
@@ -140,7 +140,7 @@ class LocalTransport(OfOneProcess, what="client"):
         return client_of(self, NODE_PROCESS).has_files(disk)
 
     def has_files(self, disk: str) -> bool:
-        """Return whether a disk is on this machine."""
+        """Return the same as :meth:`is_local`: a process on the machine can read the files."""
         return self.is_local(disk)
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class LocalTransport(OfOneProcess, what="client"):
         try:
             write_frame(self._link, request, REQUEST_MAX_BYTES)
             answer = read_frame(self._link, REPLY_MAX_BYTES)
-        except OSError as error:
+        except OSError as error:  # a timeout as well: the process is silent for too long
             raise self._ended(str(error)) from error
         except FrameError as error:
             raise ActorError(f"a call to the node on {self._data} failed: {error}") from None

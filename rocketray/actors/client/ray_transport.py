@@ -50,8 +50,15 @@ from .node_api import NODE
 __all__ = ["WAITING_GROUP", "RayTransport", "begin"]
 
 WAITING_GROUP = {"waiting": 16}
-"""Ray's concurrency group for calls that wait for other actors: its name and threads."""
+"""Ray's concurrency group for calls that wait for other actors: its name and threads.
+
+With all 16 waiting, further ones queue; heartbeats and other quick calls have other threads.
+"""
+# A call that waits looks so often whether its Ray, its node's process and its disk still live, and
+# raises if one does not: Ray alone may keep it for half a minute, or for ever.
 _LOOK_S = 1.0
+# Without a GCS, actors that live still answer, but none is started. A call that takes longer than
+# this counts as one to an actor that Ray would have to start.
 _WITHOUT_GCS_S = 5.0
 
 
@@ -164,7 +171,7 @@ class RayTransport(OfOneProcess, what="client"):
             except GetTimeoutError:
                 if self.node and whereabouts(self.node) != "here":
                     directory = Path(str(self.node["data"]))
-                    self.node = read_description(directory) or self.node  # the next one's
+                    self.node = read_description(directory) or self.node  # of its next start
                     raise ShardUnavailableError(
                         "or coordinator",
                         RETRY_AFTER_MS,

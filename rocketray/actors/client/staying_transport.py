@@ -28,7 +28,7 @@ from .local_transport import LocalTransport, open_local
 __all__ = ["StayingTransport"]
 
 _FoundT = TypeVar("_FoundT")
-_RETRY_AFTER_MS = 1000
+_RETRY_AFTER_MS = 1000  # as actor_names.py, which would load Ray
 _SILENCE_MAX_S = CALL_TIMEOUT_S + 5.0  # the node's process waits less for an actor
 
 
@@ -53,6 +53,7 @@ class StayingTransport(OfOneProcess, what="client"):
         """The name of the node's cluster."""
         self._data = data
         self._lock = threading.Lock()
+        # One is kept, for the heartbeats; calls that overlap with them open others, and end them.
         self._idle: LocalTransport | None = None
         self._is_closed = False
         self._keep(first)
@@ -80,7 +81,7 @@ class StayingTransport(OfOneProcess, what="client"):
         return self._ask(lambda link: link.is_local(disk))
 
     def has_files(self, disk: str) -> bool:
-        """Return whether a disk is on this machine."""
+        """Return the same as :meth:`is_local`: a process on the machine can read the files."""
         return self.is_local(disk)
 
     def close(self) -> None:
