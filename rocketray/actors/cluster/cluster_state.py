@@ -63,7 +63,7 @@ from .groups_file import GroupsFile
 __all__ = ["ClusterState", "Problems"]
 
 _LOG = logging.getLogger(__name__)
-_RETRY_AFTER_MS = 1000
+_RETRY_AFTER_MS = 1000  # a member tries again with its next heartbeat
 EndOf = Callable[[TopicConfig, int], int]
 
 
@@ -136,7 +136,7 @@ class ClusterState:
         self._steady_ms = steady_ms or clock_ms
         self._end_elsewhere = end_elsewhere
         self._has_first_disk = has_first_disk
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # shared with the topics, so that both are seen together
         self.problems = Problems(data)
         """The problems of the node, for its operator; all parts note theirs here."""
         self.documents = documents or FileDocuments(data)
@@ -148,7 +148,7 @@ class ClusterState:
         self._loaded_ms = self._steady_ms()
         self._closed: str | None = None
         self._groups_file = GroupsFile(self.documents)
-        self._writing = threading.Lock()  # who has it may wait for the lock, not the reverse
+        self._writing = threading.Lock()  # its holder may wait for the lock, never the reverse
         self._unwritten: dict[str, int] = {}  # the snapshots that groups wait for; "": all of them
         self._has_new_filters = False
         self.registry = self._load_groups()
@@ -258,6 +258,8 @@ class ClusterState:
                     f"topic {topic.name!r} may not be read (permission {topic.perm}); change it "
                     f"with: rocketray topics alter {topic.name} --perm 6"
                 )
+            # What changed before this call, as by members that expired, is written with it; but its
+            # answer depends on its own changes only.
             earlier = self._taken() if self._groups_file.must_take(self.registry) else 0
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             number = self._decided(beat.group)
@@ -380,7 +382,8 @@ class ClusterState:
             begun_ms = self._steady_ms()
             try:
                 self._groups_file.write()
-            finally:  # the heartbeats that wait could not be followed by others
+            # Members whose heartbeats wait here send no others meanwhile: that is no silence.
+            finally:
                 with self._lock:
                     self.registry.memberships.excuse(self._steady_ms() - begun_ms)
         with self._lock:

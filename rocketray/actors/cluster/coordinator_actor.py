@@ -68,16 +68,18 @@ from .topic_service import TopicService
 __all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
 
 _LOG = logging.getLogger(__name__)
+# Heartbeats hold a thread while the groups are written; one write serves all that wait.
 COORDINATOR_THREADS = 16
-OFFSETS_INTERVAL_S = 5.0
-EXPIRE_INTERVAL_S = 10.0
-BITMAPS_INTERVAL_S = 2.0
-PROBLEMS_INTERVAL_S = 2.0
-DISKS_INTERVAL_S = 2.0
-MOVES_INTERVAL_S = 10.0
+OFFSETS_INTERVAL_S = 5.0  # as RocketMQ's broker persists its offsets
+EXPIRE_INTERVAL_S = 10.0  # as RocketMQ's broker cleans its files
+BITMAPS_INTERVAL_S = 2.0  # a new group's filter is in no bitmap until then, so its records are read
+PROBLEMS_INTERVAL_S = 2.0  # as long as ``rocketray status`` may be behind
+DISKS_INTERVAL_S = 2.0  # a disk counts as silent after three (node_disks.py)
+MOVES_INTERVAL_S = 10.0  # old files stay for half a minute in any case (queue_moves.py)
+# A standby's call in the register has to be answered within 10 s (coordinator_silence.CALL_S).
 REGISTER_INTERVAL_S = 2.0
-STAGED_INTERVAL_S = 30.0
-_SERVES_S = 1.0
+STAGED_INTERVAL_S = 30.0  # a gateway that ended is restarted by Ray; this is for one never started
+_SERVES_S = 1.0  # as a standby waits for each answer
 _SUPERSEDED_S = 5.0  # meanwhile its node ends it
 _GATEWAY_S = 50.0  # less than a call waits for its result
 _GATEWAY_LOOK_S = 2.0
@@ -133,7 +135,7 @@ class CoordinatorActor(ServedObjects):
         self._topics = TopicService(self._state, self._shards)
         moves = QueueMoves(documents, self._state, disks, self._shards, self._topics.locks)
         self._disks = DiskService(disks, self._state, self._topics, rules, moves, place=home)
-        disks.look()
+        disks.look()  # before the shards: those of a disk that does not answer are left closed
         self._disks.note_unavailable()
         self._topics.start_all()
         self._state.begin_to_listen()  # the shards' restart took time
@@ -250,6 +252,7 @@ class CoordinatorActor(ServedObjects):
         if self._place.is_joined:  # the first disk is unavailable
             self._state.stop()
             return
+        # The spare first, or it would begin to serve when the other ends.
         for name in (SPARE_GATEWAY_NAME, GATEWAY_NAME):
             gateway = actor_or_none(self._home.cluster, name)
             if gateway is not None:  # else no member on another node ever joined

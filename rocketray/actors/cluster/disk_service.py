@@ -142,6 +142,7 @@ class DiskService:
                 for topic in self._state.topics.catalog.topics.values()
             }
             queues = sum(counts.values())
+            # A drained disk has the queues of services only, which do not move: it may be stopped.
             is_left = not any(count for name, count in counts.items() if not is_of_service(name))
             was_stopped_for_good = is_left and disk in register.draining
             if disk in register.reports or was_stopped_for_good:

@@ -28,9 +28,11 @@ from .actor_log import show_log
 __all__ = ["FILTER_THREADS", "FilterActor"]
 
 _LOG = logging.getLogger(__name__)
+# Of calls: members that attach, questions about lags and predicates, and the disk's agent. The
+# filter itself has a thread beside them.
 FILTER_THREADS = 4
-_FETCHES_AT_ONCE = 4
-_FETCH_S = 60.0
+_FETCHES_AT_ONCE = 4  # some blocks travel while the source's disk reads others
+_FETCH_S = 60.0  # as CALL_TIMEOUT_S, for each call
 # A computing predicate would otherwise delay all other filters, by 5 ms at each of their kernels.
 _SWITCH_INTERVAL_S = 0.0005
 

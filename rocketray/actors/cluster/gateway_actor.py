@@ -41,10 +41,10 @@ from .actor_log import show_log
 __all__ = ["GATEWAY_THREADS", "STORES_AT_ONCE", "GatewayActor"]
 
 _LOG = logging.getLogger(__name__)
-GATEWAY_THREADS = 16
+GATEWAY_THREADS = 16  # for calls over Ray, which return at once; fetches have those of gRPC
 STORES_AT_ONCE = 8
 """How many queues staged messages are stored in at the same time."""
-_SWEEP_INTERVAL_S = 5.0
+_SWEEP_INTERVAL_S = 5.0  # so a session is dropped 20 to 25 s after its last call (IDLE_S)
 
 
 class GatewayActor(ServedObjects):
@@ -86,7 +86,7 @@ class GatewayActor(ServedObjects):
         start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._sessions.sweep)
 
     # Ray may repeat the other calls; repeating a redrive would go beyond its limit.
-    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
+    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]  # Ray's has no type
     def call_once(self, *call: Any, **options: Any) -> Any:
         """Do the same as :meth:`call` for methods that are declared ``endpoint.once``."""
         return self.call(*call, **options)

@@ -52,7 +52,7 @@ class GroupsFile:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._encoded: dict[str, orjson.Fragment] = {}  # the tables, as they are saved
+        self._encoded: dict[str, orjson.Fragment] = {}  # each table as of its last change
         self._taken = _Snapshot(0, {})
         self._written = 0
         self.names_stop = False
@@ -146,5 +146,6 @@ def _seen_ms(value: dict[str, Any], now_ms: int) -> int:
     passed is unknown: the wall clock, which may have been set meanwhile, does not tell.
     """
     stopped = value.get("stopped") or {}
+    # A machine that does not tell its boot id has "", which must not count as the same boot.
     is_same_clock = bool(stopped) and stopped["bootId"] == here()["bootId"] != ""
     return min(int(stopped["steadyMs"]), now_ms) if is_same_clock else now_ms

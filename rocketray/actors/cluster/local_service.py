@@ -61,7 +61,7 @@ __all__ = ["Loaded", "LocalService", "open_service"]
 
 _LOG = logging.getLogger(__name__)
 _CONNECTIONS_MAX = 128  # a command that consumes keeps one, or two
-_HELLO_S = 10.0
+_HELLO_S = 10.0  # a process that connects and says nothing has one of the connections for so long
 _RETRY_S = 1.0  # after a connection that could not be accepted, as for too many open files
 _INTERFACES: dict[str, type] = {
     each.__name__: each
@@ -249,7 +249,7 @@ class LocalService:
             endpoints: list[Endpoint[Any]] = [
                 Endpoint(str(actor), interface, tuple(key)) for actor, key in request["to"]
             ]
-            endpoints[0]
+            endpoints[0]  # raises for none
             return endpoints, method, call_form(method)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ConfigError(f"the node's process has no such call: {error!r:.200}") from None
@@ -269,7 +269,7 @@ def _listen(path: Path) -> socket.socket:
     """Return a socket that listens at *path*, for this user alone."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # of a node that was killed: this one has its lock
         listening.bind(str(path))
         path.chmod(0o600)  # its directory is closed to others meanwhile
         listening.listen(_CONNECTIONS_MAX)

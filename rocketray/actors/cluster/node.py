@@ -89,7 +89,8 @@ from .superseded import end_own_actors, has_ended, why_superseded
 __all__ = ["Node"]
 
 _LOG = logging.getLogger(__name__)
-_WATCH_INTERVAL_S = 0.5
+_WATCH_INTERVAL_S = 0.5  # so a raylet that ended is noticed within half a second
+# For a coordinator of the cluster, by a node that need not join; and between two looks at a call.
 _LOOK_S = 1.0
 _AWAIT_S = 60.0  # machines of a cluster start in any order
 _ACTORS = frozenset(
@@ -143,7 +144,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         drop_lost_logs(self.data)
         if self._options.register is None:
             TopicCatalog.load(self.data)  # report its problems before Ray is started
-        cluster_id = self._check_register(disk)
+        cluster_id = self._check_register(disk)  # a refusal comes before anything is started
         if self._owns_ray:
             self._token = _start_ray(self.data, self._options, disk)
         if not self.has_own_ray:
@@ -163,6 +164,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         else:
             self._begin()
         write_description(self.data, self.description())
+        # Last, so that a command that finds the socket finds a node that answers.
         self._service = open_service(self.data, self.connection())
 
     def _check_register(self, disk: str) -> str:
@@ -254,8 +256,9 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
         rules, register = settle_rules(self.data, self._options), self._options.register
         if register is not None:
             self._register = RegisterOfStart(register, uuid.uuid4().hex)
-        if not self.has_own_ray:
+        if not self.has_own_ray:  # else no earlier node can have left actors on it
             make_room(self._home, takes_over=register is not None)
+        # The first of the actors: by its name, a node knows whose the others are (superseded.py).
         self._filter = start_actor(
             *(FilterActor, FILTER_NAME, FILTER_THREADS, self._home, rules),
             is_alone=True,
@@ -280,6 +283,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
             is_alone=True,
             groups=WAITING_GROUP,
         )
+        # Both have started when they answer; an error of their start is raised here.
         ray.get([actor.home.remote() for actor in (self._filter, self._coordinator)])
         self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self.has_own_ray)
         if (ack := self._options.ack) is not None:
@@ -407,7 +411,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
             else:
                 for actor in (self._coordinator, self._filter):
                     self._get(actor.stop.remote())
-        except RayActorError:
+        except RayActorError:  # the coordinator may have been ended by one that took over
             with self._ending:
                 self._end_if_lost()
             self._check_ray()

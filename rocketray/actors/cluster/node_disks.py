@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 _REPORT_S = 2.0
 _SILENCE_S = 6.0
 """A disk whose machine is busy answers later than ``_REPORT_S``; it is there all the same."""
-_CALL_S = 10.0
+_CALL_S = 10.0  # by then the looks have found a silent disk, and the next call raises at once
 
 
 class NodeDisks:
@@ -71,6 +71,7 @@ class NodeDisks:
         self._asked.pop(joining, None)
         own = None if self._own is None else self._own.report()
         found: list[tuple[str, DiskReport | None]] = [("", own)]
+        # One question at a time: a disk that is busy answers that of an earlier look.
         for disk in self.register.homes:
             if disk and disk not in self._asked and not self.register.awaits(disk):
                 try:

@@ -39,10 +39,11 @@ from .shard_process_actor import ShardProcessActor
 __all__ = ["NodeShards"]
 
 _LOG = logging.getLogger(__name__)
-_PROCESS_THREADS = 16
-_ANSWER_S = 2.0
+_PROCESS_THREADS = 16  # a lookup that reads much does not hold up a producer's attach
+_ANSWER_S = 2.0  # as often as problems are asked for: a silent process is asked again then
 _BITMAPS_TIMEOUT_S = 10.0
-_STOP_S = 60.0
+_STOP_S = 60.0  # a stop stores what is in the rings, and syncs all queues of a process
+# At a start, joined disks are waited for no longer: their shards open beside the coordinator.
 _JOINED_S = 10.0
 CatalogNow = Callable[[], TopicCatalog]
 _Queues = list[tuple[TopicConfig, list[int]]]
@@ -88,7 +89,7 @@ class NodeShards:
                 began += places
                 arguments = self._disks.register.homes[disk], process, *self._settings
                 actor = start_actor(ShardProcessActor, name, _PROCESS_THREADS, *arguments)
-            answer = actor.open.remote(of_process)
+            answer = actor.open.remote(of_process)  # all processes open theirs at the same time
             asked[answer] = places
             if not disk:
                 own.append(answer)
@@ -258,7 +259,7 @@ class NodeShards:
             for queue_id in range(topic.queues)
             if topic.disk_of(queue_id) not in unavailable
         ]
-        if calls:
+        if calls:  # an error of those that answer in time is raised
             ray.get(ray.wait(calls, num_returns=len(calls), timeout=_STOP_S)[0])
 
     def expire(self, orders: Iterable[ExpiryOrder], timeout_s: float) -> None:

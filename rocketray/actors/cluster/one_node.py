@@ -50,9 +50,10 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger(__name__)
-_ANSWER_S = 10.0
+_ANSWER_S = 10.0  # an actor that takes longer counts as silent
+# Ray frees the name of an actor that is killed sooner, unless its machine is gone.
 _END_S = 20.0
-_STOP_S = 60.0
+_STOP_S = 60.0  # a stop stores what is in the rings, and syncs all queues of a process
 _LOOK_AGAIN_S = 0.1
 
 
@@ -197,8 +198,9 @@ def start_actor(
         "namespace": namespace_of(home.cluster),
         "get_if_exists": not is_alone,
         "lifetime": "detached",
-        "num_cpus": 0,
+        "num_cpus": 0,  # with 1, Ray would start no more actors than there are cores
         "max_restarts": -1,
+        # Ray repeats a call whose actor ended. What must not be repeated goes by ``call_once``.
         "max_task_retries": -1,
         "max_concurrency": threads,
     }

@@ -41,14 +41,18 @@ __all__ = ["MovingDisks", "MovingShards", "QueueMoves"]
 _LOG = logging.getLogger(__name__)
 _NAME = "moves"
 _FORM = FileForm("config/moves.json")
-_MOVES_AT_ONCE = 2
-_WAIT_MAX_S = 20.0
+_MOVES_AT_ONCE = 2  # each has a thread for all of its copy; further ones wait
+_WAIT_MAX_S = 20.0  # less than CALL_TIMEOUT_S; the command asks again, and shows the progress
+# Of a queue that is filled faster than it is copied, the last round has what came in one round.
 _ROUNDS_MAX = 10
 _SMALL_S = 0.3
 """A round that took no longer leaves little for the last one."""
-_OPEN_S = 20.0
+_OPEN_S = 20.0  # how long a move waits for the new shard; one that takes longer opens all the same
 _GRACE_S = 30.0
-"""How long the old files stay: members that do not know of the move yet still read them."""
+"""How long the old files stay: members that do not know of the move yet still read them.
+
+Heartbeats tell members within a second, and readers by position look every five (node_log.py).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +175,14 @@ class QueueMoves:
         name = topic.name
         source = topic.disk_of(queue_id)
         move = _Move(*(name, topic.topic_id, queue_id, topic.store_hosts[queue_id], source, target))
+        # An earlier move that failed left a copy, perhaps on a third disk, which the entry names.
         if (before := self._moves.get(move.name)) is not None:
             self._remove_old(before)
         self._save({**self._moves, move.name: move})
         try:
             copied = self._copy_while_used(topic, move)
             moving = self._state.topics.catalog.with_disk(name, queue_id, target).get(name)
+            # Before the queue is closed: a process takes seconds to start.
             self._shards.start_process(moving, queue_id)
             with self._locks.of(name):
                 return self._hand_over(move, copied)
@@ -227,7 +233,7 @@ class QueueMoves:
                 move.topic,
                 lambda catalog: catalog.with_disk(move.topic, move.queue_id, move.target),
             )
-        except BaseException:
+        except BaseException:  # where it was, it stays closed until it is started (invariant 2)
             self._shards.start([topic], queues, _OPEN_S)
             raise
         self._shards.start([moved], queues, _OPEN_S)

@@ -55,7 +55,7 @@ _T = TypeVar("_T")
 _FORM = FileForm("config/register.json")
 _LAST = "disks"
 _NAMES = ("groups", "moves", "namedFilters", "settings", "topics", _LAST)
-_NOT_INDENTED = {"groups"}
+_NOT_INDENTED = {"groups"}  # megabytes with a thousand groups, every five seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class RegisteredDocuments:
 
     def save(self, name: str, value: object, *, is_indented: bool = True) -> None:  # noqa: ARG002 - of the protocol
         """See ``RegisterDocuments.save``; an error of the last call is raised at once."""
-        if self._failed is not None:
+        if self._failed is not None:  # invariant 4
             raise RegisterUnavailableError(self._failed.address, self._failed.reason)
         with self._noting():
             self._documents.save(name, value)
@@ -253,7 +253,7 @@ def take_over(home: Home, register: RegisterOfStart) -> RegisteredDocuments:
     used = _used(data)
     before = "" if used is None else used.start_id
     documents.take_over(is_again=used is not None and before == start_id)
-    if documents.has_changed_since(before):  # and a filter, perhaps, and back
+    if documents.has_changed_since(before):  # perhaps a filter, and it was changed back
         filters_file(data).unlink(missing_ok=True)
     if saved_disks(documents) is None:
         _note(data, _Used(url, is_complete=False))

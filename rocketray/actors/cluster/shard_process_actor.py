@@ -72,6 +72,7 @@ class ShardProcessActor(ServedObjects):
             )
             services.serve(self)
             services.start()
+        # Last, as the first message that they store wakes the services.
         self._threads = ShardThreads(
             self._process,
             flush_interval_s=StoreConfig().flush_interval_ms / 1000,
@@ -109,7 +110,7 @@ class ShardProcessActor(ServedObjects):
         return self._process.problems()
 
     # Ray may repeat the other calls; repeating one of these would store twice.
-    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
+    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]  # Ray's has no type
     def call_once(self, *call: Any, **options: Any) -> Any:
         """Do the same as :meth:`call` for methods that are declared ``endpoint.once``."""
         return self.call(*call, **options)
@@ -121,7 +122,7 @@ class ShardProcessActor(ServedObjects):
     def stop(self) -> None:
         """Store the content of the rings, flush and release all directories."""
         self._threads.stop()
-        if self._services is not None:
+        if self._services is not None:  # before the shards: it syncs those of its own topics
             self._services.close()
         self._process.close()
         if self._services is not None:
@@ -133,10 +134,12 @@ class ShardProcessActor(ServedObjects):
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of open files: an idle shard has some ten, one that is read has more."""
+    """Raise the soft limit of open files to the hard one: there may be thousands of shards."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _end_process() -> None:
+    # Without any clean-up, which would run beside a thread whose state is unknown. Ray starts the
+    # process again, and that recovers its shards and takes over their rings.
     os._exit(1)

@@ -17,7 +17,7 @@ __all__ = ["StagedWatch"]
 
 _LOG = logging.getLogger(__name__)
 _SUBJECT = "staged batches"
-_ANSWER_S = 10.0
+_ANSWER_S = 10.0  # a gateway that Ray is starting again takes seconds
 _GATEWAYS = (GATEWAY_NAME, SPARE_GATEWAY_NAME)
 
 

@@ -47,6 +47,7 @@ _SPREAD_S = 2.0
 """By so much the waits of several standbys differ, so that one of them is first."""
 _LOOK_INTERVAL_S = 1.0
 _ANSWER_S = 5.0
+"""After that a call counts as unanswered, and a new one is made (invariant 3)."""
 
 
 class Standby:
@@ -178,7 +179,7 @@ class Standby:
         present = actor_or_none(cluster, COORDINATOR_NAME)
         self._asked = None
         if present is not None:
-            if actor_id_of(present) != self._silence.actor:
+            if actor_id_of(present) != self._silence.actor:  # another node was faster
                 return
             _LOG.warning(
                 "the coordinator of cluster %s%s has not answered for %.0f s, nor in the register: "

@@ -33,9 +33,9 @@ from .registered_documents import RegisterOfStart, taker_of
 __all__ = ["end_own_actors", "has_ended", "why_superseded"]
 
 _LOG = logging.getLogger(__name__)
-_END_S = 20.0
+_END_S = 20.0  # as in one_node.py
 _LOOK_AGAIN_S = 0.1
-_ASK_AGAIN_S = 0.5
+_ASK_AGAIN_S = 0.5  # of the register, which may be an object store: two requests a second
 
 
 def has_ended(superseded: Any) -> bool:

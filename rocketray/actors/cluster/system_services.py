@@ -25,7 +25,7 @@ from rocketray.services.transactions.transaction_service import TransactionServi
 __all__ = ["SystemServices", "step_each"]
 
 _LOG = logging.getLogger(__name__)
-_IDLE_MS = 60_000
+_IDLE_MS = 60_000  # nothing is due; a message that is stored wakes the services
 _LOOK_S = 1.0  # services read the clock again: it may have been set
 
 

@@ -14,7 +14,7 @@ _LOCKS = 64  # topics that share a lock only wait for each other
 
 
 class TopicLocks:
-    """A lock for each topic, by its name."""
+    """A lock for each topic, by its name; taken before the lock of the state, never under it."""
 
     def __init__(self) -> None:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]

@@ -30,6 +30,8 @@ from .topic_locks import TopicLocks
 __all__ = ["TopicService", "TopicShards"]
 
 _LOG = logging.getLogger(__name__)
+# A look at the disks waits so long for the shards of one that came back; those that take longer
+# open all the same, and their problems are noted by the next look at problems.
 _COME_BACK_S = 20.0
 _QUEUE = "queue "  # before a shard's subject in the node's problems
 
@@ -76,7 +78,7 @@ class TopicService:
         self._shards = shards
         self.locks = TopicLocks()
         """The locks of topics whose shards are started or stopped."""
-        self._ordering = threading.Lock()
+        self._ordering = threading.Lock()  # answers are taken in the order of their orders
 
     def start_all(self) -> None:
         """Finish the deletions of an earlier coordinator, then start the shards of all topics."""
