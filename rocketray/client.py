@@ -21,7 +21,7 @@ from rocketray.messaging.producers.producer_options import ProducerOptions, batc
 __all__ = ["AsyncProducer", "Client", "Producer"]
 
 _LOG = logging.getLogger(__name__)
-_PLACE = ("data", "cluster", "ray_address")
+_PLACE = ("data", "cluster", "ray_address")  # a mistyped option may stand for one of these, too
 
 
 class Client(Connection):
