@@ -54,6 +54,7 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
         )
     value_type = schema.value_type
     codec = schema.value_serializer or app.conf.value_serializer
+    # With ``bytes`` alone the codec is raw already: see ``_use_raw_for_text`` in topic.py.
     if codec == "raw" and value_type in (None, bytes):
         return None
     if codec == "json":
@@ -92,6 +93,7 @@ def _json_value(model: Any) -> Decoder:
 
     def decode(body: bytes) -> Any:
         value = loads(body)
+        # The common case without a call into Faust, which would look for the same mark.
         if type(value) is dict and "__faust" not in value:
             return value
         return model._maybe_reconstruct(value)  # noqa: SLF001  # contract-tested

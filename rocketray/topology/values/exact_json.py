@@ -38,8 +38,9 @@ from rocketray.errors import InvalidMessageError
 
 __all__ = ["dumps", "loads"]
 
-_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z  # Faust's
+_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z  # Faust's own, so both write the same bytes
 _WIDE_DIGITS = 19  # 2**63 has 19 digits, so no shorter number needs more than 64 bits
+# Maps every digit to "0", and all else to a blank: one search then finds 19 digits in a row.
 _TO_ZEROS = bytes(0x30 if 0x30 <= code <= 0x39 else 0x20 for code in range(256))
 _ZEROS = b"0" * _WIDE_DIGITS
 _wide_number = re.compile(rb"[0-9]{20}|-[0-9]{19}").search  # unsigned, 19 digits fit in 64 bits
@@ -47,7 +48,9 @@ _ANSWERS = [
     {"ns": kind._options.namespace}  # noqa: SLF001  # as Faust writes it
     for kind in (ReqRepResponse, ModelReqRepResponse)
 ]
+# Exact types, of which no value hides a number that is not finite, nor contains another value.
 _PLAIN = frozenset((str, int, bool, type(None)))
+# The keys that orjson takes with OPT_NON_STR_KEYS; the slow path must accept no more and no less.
 _KEYS = (str, int, float, enum.Enum, datetime, date, time, UUID)
 
 
@@ -73,7 +76,9 @@ def loads(body: bytes) -> Any:
         value = orjson.loads(body)
     except ValueError as error:
         return _loads_slowly(body, error)
-    if body.translate(_TO_ZEROS).find(_ZEROS) >= 0 and _wide_number(body):  # find: twice "in"
+    # The two byte operations are much cheaper than the pattern, which runs only for a long row of
+    # digits; ``find`` is a quarter faster than ``in``.
+    if body.translate(_TO_ZEROS).find(_ZEROS) >= 0 and _wide_number(body):
         return json.loads(body)
     return value
 
@@ -84,6 +89,8 @@ def _loads_slowly(body: bytes, refused: ValueError) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
+        # orjson's error, also where ``json.loads`` ended in a RecursionError, which callers do not
+        # expect.
         raise refused from None
 
 
@@ -130,9 +137,11 @@ def _may_hide(value: Any) -> bool:
     """Return whether a null in the JSON of *value* may stand for a number that is not finite."""
     kind = value.__class__
     if kind is float:
+        # The difference is NaN for NaN and for both infinities, and NaN differs from everything.
         return bool(value - value != 0.0)
     if kind is dict:
         for key, each in value.items():
+            # A key of another type may be such a number itself, so it always takes the slow path.
             if key.__class__ is not str or (each.__class__ not in _PLAIN and _may_hide(each)):
                 return True
         return False
@@ -156,6 +165,7 @@ def _text(value: Any, place: str) -> str:  # noqa: C901, PLR0911  # one line a t
     """Return *value* as JSON; *place* is its path in the whole value, for errors."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
+    # Before str and int, from which an Enum may be derived: its ``repr`` would be written.
     if isinstance(value, enum.Enum):
         return _text(value.value, place)
     if isinstance(value, str):
@@ -177,6 +187,7 @@ def _text(value: Any, place: str) -> str:  # noqa: C901, PLR0911  # one line a t
     if isinstance(value, datetime | date | time | UUID):
         return _time_or_id(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # orjson leaves out fields with an underscore, too.
         names = [each.name for each in dataclasses.fields(value) if each.name[0] != "_"]
         return _text({name: getattr(value, name) for name in names}, place)
     try:
@@ -195,6 +206,7 @@ def _string(text: str) -> str:
 
 def _whole_number(value: int, place: str) -> str:
     try:
+        # Not ``repr``: a subclass of int may have one of its own.
         return int.__repr__(value)
     except ValueError as error:  # thousands of digits, which json.loads refuses as well
         _refuse(value, place, f"it has too many digits: {error}")
@@ -223,4 +235,5 @@ def _refuse(value: Any, place: str, why: str) -> NoReturn:
     raise InvalidMessageError(f"{what} is {shown}: {why}")
 
 
+# Replaces Faust's codec of that name, for all apps of the process.
 codecs.register("json", _ExactJson())

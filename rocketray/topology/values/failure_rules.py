@@ -13,9 +13,11 @@ from rocketray.errors import ConfigError
 __all__ = ["SUSPEND_S", "DecodeErrorPolicy", "FailureOptions", "FailureRules"]
 
 DecodeErrorPolicy = Literal["dead_letter", "stop"]
-SUSPEND_S = 1.0
+SUSPEND_S = 1.0  # RocketMQ's suspendCurrentQueueTimeMillis
+# A message that cannot be decoded is held for 1 + 2 + 4 + 8 + 16 + 11 * 30 s, some six minutes,
+# before the 17th attempt dead-letters it.
 _PAUSE_MAX_S = 30.0
-_SUSPEND_MIN_S, _SUSPEND_MAX_S = 0.01, 30.0
+_SUSPEND_MIN_S, _SUSPEND_MAX_S = 0.01, 30.0  # RocketMQ clamps to these; here others are an error
 _ATTEMPTS_LIMIT = 2**31 - 2  # the record's counter is a signed 32-bit number
 
 
@@ -103,6 +105,8 @@ class FailureOptions:
         """Return the rules of *group*; *is_ordered* applies if ``ordered`` is None."""
         ordered = is_ordered if self.ordered is None else self.ordered
         attempts = self.max_attempts
+        # An ordered agent has no limit by default, as RocketMQ's orderly consumer: a dead letter
+        # would break the order that its author asked for.
         if attempts is None and not ordered and self.dead_letter is not False:
             attempts = MAX_ATTEMPTS
         suspend_s = SUSPEND_S if self.suspend_s is None else self.suspend_s

@@ -67,6 +67,7 @@ def make_start(start: StartFrom | datetime | None) -> StartFrom | int | None:
         ConfigError: it is neither "earliest" nor "latest" nor a time.
     """
     if isinstance(start, datetime):
+        # A time before 1970 means all messages; a negative number would mean nothing to the store.
         return max(0, int(start.astimezone().timestamp() * 1000))
     if start not in ("earliest", "latest", None):
         raise ConfigError(
@@ -164,6 +165,8 @@ class DeclaredGroups:
             self._predicates.add(chosen.expression)
         says = f"filter {chosen}" if isinstance(chosen, FilterName) else str(chosen)
         offered = dict.fromkeys(topics, says)
+        # A first member is compared with itself. Both sets are walked, because a topic that only
+        # one member reads is a conflict, too.
         existing = self._groups.setdefault(group, offered)
         for topic in {**existing, **offered}:
             before, now = existing.get(topic), offered.get(topic)

@@ -52,6 +52,7 @@ class SharedBatch:
         self.tp = TP(batch.topic, batch.queue_id)
         self.is_retry = batch.topic.startswith(RETRY_PREFIX)
         """Whether its messages are retries, which belong to the topic they were first sent to."""
+        # Only the last columns: the deliveries of one agent ask for the same ones.
         self._arrow: tuple[tuple[str, ...], pa.RecordBatch | list[Any]] | None = None
 
     def __len__(self) -> int:

@@ -66,7 +66,9 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         """Divides the deliveries among handlers of single queues; None: handlers share a queue."""
         _use_raw_for_text(options)
         if options.get("has_prefix") or options.get("internal"):  # made by Faust, or by an agent
+            # Faust builds these names with dots, which RocketMQ's names cannot have.
             options["topics"] = [topic_name(name) for name in options.get("topics") or ()]
+        # Before Faust's constructor, which takes wrong options without an error, or fails inside.
         _check(options, self.fields)
         super().__init__(app, **options)
 
@@ -103,6 +105,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         if self.isolation is not None:
             return self.isolation
         if self._deliveries is None:
+            # Without a limit of its own: the feed's window (flow.py) bounds what is in it.
             self._deliveries = ThrowableQueue(maxsize=0, flow_control=self.app.flow_control)
         return self._deliveries
 
@@ -141,6 +144,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         """
         later = delay_of(self.send, delay)
         try:
+            # Faust's own steps, which serialize with the topic's defaults; each may add headers.
             body, open_headers = self.prepare_value(
                 value, value_serializer, schema, self.prepare_headers(headers)
             )
@@ -151,6 +155,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
                 f"topic {self}: None has no form in a topic of raw values, where a consumer would "
                 "get an empty one; send b''"
             )
+        # With a serializer of its own, the call decides about the body, not the topic.
         if value_serializer is None and schema is None:
             self._check_value(value, body)
         try:
@@ -398,6 +403,8 @@ class Declarations:
         self._acks: dict[str, AckMode] = {}
         self._named: dict[str, Topic] = {}
         self._queue_counts: dict[str, int | None] = {}
+        # Held during one declaration, so that concurrent first sends create the topic once. It
+        # cannot be taken twice: a model is declared before it is taken.
         self._declaring = asyncio.Lock()
 
     def knows(self, topic: str) -> bool:
@@ -456,6 +463,7 @@ class Declarations:
         topic is one of the app itself, which patterns leave out.
         """
         connection, ack = await self._app.connect(), self._acks.get(topic)
+        # Before the lock, which cannot be taken twice: to declare the model takes it, too.
         model = self._models.get(topic)
         if model is not None:
             name = model.get_topic_name()

@@ -40,6 +40,7 @@ _PARSERS: Mapping[Any, _Parse] = {
 }
 _OF_KEYS: Mapping[Any, _Parse] = {**_PARSERS, int: int, float: float, datetime: iso8601.parse}
 _FAUSTS_OWN = (int, float, Decimal, str, bytes)  # of whole values
+# The parts of a type that Faust's generated function converts; without one of them it copies.
 _FAUSTS = {NodeType.DATETIME, NodeType.DECIMAL, NodeType.MODEL, NodeType.USER}
 
 
@@ -69,6 +70,7 @@ def read_as_declared(field: Any) -> None:
         field._to_python = read  # noqa: SLF001  # contract-tested
 
 
+# For each type once: Faust generates and compiles source for it.
 @lru_cache(maxsize=512)
 def _whole_reader(kind: Any) -> _Reader | None:
     """Return the reader of a whole value of type *kind*; None if Faust has one."""
@@ -103,6 +105,8 @@ class _Readers:
     def reader(self, kind: Any) -> _Reader | None:
         """Return what makes a value of type *kind* of its JSON; None to leave it."""
         origin, arguments = get_origin(kind) or kind, get_args(kind)
+        # ``X | None`` is read as X. Of several types JSON does not tell which one is meant, so
+        # Faust's rule stays.
         if origin in (Union, types.UnionType):
             members = [each for each in arguments if each is not types.NoneType]
             return self.reader(members[0]) if len(members) == 1 else None
@@ -151,6 +155,7 @@ class _Readers:
 
     def _tuple(self, kind: Any, arguments: tuple[Any, ...]) -> _Reader:
         """Return the reader of any number of members of one type, or of each by its own type."""
+        # A NamedTuple: its members have types of their own, and ``_make`` builds it.
         is_named = hasattr(kind, "_fields")
         if not is_named and (not arguments or Ellipsis in arguments):
             return self._array(tuple, self._items(arguments))

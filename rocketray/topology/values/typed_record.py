@@ -69,6 +69,7 @@ else:
         """Faust's Record; each field is read as the type that it declares."""
 
         @classmethod
+        # Without types: mypy reads the class above, and not this one.
         def _contribute_field_descriptors(cls, target, options, parent=None):  # noqa: ANN001, ANN206
             fields = super()._contribute_field_descriptors(target, options, parent)
             for field in fields.values():

@@ -64,8 +64,8 @@ EMPTY_KEY = {FAUST_KEY: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}
 No base64 encodes to this key, and compaction needs one."""
 _NOT_HEADERS = LEFT_BEHIND | {SHARDING_KEY, FAUST_KEY, KEYS, FAUST_NULL, FAUST_HEADERS}
 """What a node notes about a message is no header, so no stock app sends it on."""
-_SAFE = "%|"  # besides letters, digits, "_" and "-"
-_HASH_CHARS = 9
+_SAFE = "%|"  # in RocketMQ's names, besides letters, digits, "_" and "-"
+_HASH_CHARS = 9  # "-" and the eight hexadecimal digits of a CRC-32
 
 Headers = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """Names with bytes, texts or None."""
@@ -129,9 +129,11 @@ def parts_of(
 def key_hash(key: bytes | str) -> int:
     """Return the hash that chooses a key's queue: the one all producers use, so equal keys meet."""
     data = key.encode() if isinstance(key, str) else key
+    # The text that ``_add_key`` stores as the sharding key; base64 of an empty key is empty, too.
     return java_hash_code(utf8_text(data) or _to_base64(data) or EMPTY_SHARDING_KEY)
 
 
+# Asked at each send and each read of a stock app.
 @lru_cache(maxsize=4096)
 def topic_name(name: str) -> str:
     """Return the name under which Faust's topic *name* is stored."""
@@ -144,9 +146,11 @@ def group_name(app_id: str) -> str:
 
 
 def _stored_name(name: str, limit: int) -> str:
+    # ``quote`` leaves "." and "~" alone, whatever ``safe`` says.
     stored = quote(name, safe=_SAFE).replace(".", "%2E").replace("~", "%7E")
     if len(stored) <= limit:
         return stored
+    # The hash is of the whole name, so two long names with the same beginning stay apart.
     return f"{stored[: limit - _HASH_CHARS]}-{crc32(name.encode()):08x}"
 
 
