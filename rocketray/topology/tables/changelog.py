@@ -35,7 +35,10 @@ _KEY_ENCODING = "KEY_ENCODING"
 _BASE64 = "base64"
 
 
-KEY_MAX_BYTES = 8192  # of a property string of 32,767, as base64 or with escapes
+# A key is stored twice, as sharding key and as business key, in a property string of 32,767 bytes.
+# At worst it takes 8,192 + 16,384 of them, where each blank of the second is a no-break space of
+# two bytes; base64, which has no blanks, takes 2 * 10,924.
+KEY_MAX_BYTES = 8192
 
 
 class ChangelogBuffer:
@@ -74,6 +77,7 @@ class ChangelogBuffer:
 
     async def flush(self, send: Callable[[Message, int, int], Awaitable[Any]]) -> None:
         """Give *send* every change that waits now, with its queue and its epoch."""
+        # The changes of now: those that handlers make during the sends are for a later flush.
         for place in list(self._changes):
             (_, queue_id, key), change = place, self._changes.get(place)
             if change is None:

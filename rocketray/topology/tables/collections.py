@@ -185,6 +185,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         """
         topic, queue_id = self._source()
         self.app.tables.settle_queues(self, topic)
+        # Not the message's queue, but the one that all instances choose for the key.
         if self.use_partitioner and self.changelog_queues:
             return java_hash_code(self.encode_key(key).decode()) % self.changelog_queues
         return queue_id
@@ -262,6 +263,8 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
 
     def _source(self) -> tuple[str, int]:
         """Return topic and queue of the message being processed."""
+        # A stream over a topic puts its bound method ``_event_now`` there. The stream is asked
+        # instead of calling that, which would build an event for each message.
         holder = getattr(_current_event.get(None), "__self__", None)
         place = getattr(holder, "place_in_hand", None)
         if place is not None:
@@ -275,6 +278,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return event.message.topic, event.message.partition
 
     def _new_store_by_url(self, url: Any) -> Any:
+        # Faust's own memory store cannot drop the keys of one queue (see disk.py).
         if str(url).startswith("memory:"):
             return QueueMemory(url, self.app, self, table_name=self.name)
         return super()._new_store_by_url(url)
@@ -320,11 +324,14 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         for key in list(keys[queue_id, end]):
             if key in self.data:
                 await self.on_window_close(key, self.data[key])
+                # The callback may have waited, and the queue may have another owner by now, which
+                # closes it.
                 if queue_id not in self.app.tables.owned_queues():
                     return False
                 self._retire(queue_id, key)
             keys[queue_id, end].discard(key)
         del keys[queue_id, end]
+        # Last, so that an end whose callback raised is tried again.
         heappop(ends)
         return True
 
@@ -362,6 +369,7 @@ class SetOfMembers(Changelogged):
 
     def encode_value(self, value: Any) -> bytes:  # noqa: ARG002  # members have no value
         """Return the value that marks a member as present."""
+        # Not empty: an empty body deletes its key.
         return b"1"
 
     def decode(self, message: FaustMessage) -> tuple[Any, Any]:

@@ -19,7 +19,7 @@ from rocketray.errors import ConfigError
 
 __all__ = ["QueueMemory", "check_store", "drop_database"]
 
-_DRIVERS = ("rocksdict", "rocksdb")
+_DRIVERS = ("rocksdict", "rocksdb")  # Faust's store works with either
 
 
 class QueueMemory(Store):  # type: ignore[misc]  # Faust's types are not followed
@@ -84,4 +84,5 @@ def drop_database(store: Any, queue_id: int) -> None:
     store._dbs.pop(queue_id, None)  # noqa: SLF001  # contract-tested
     store._key_index.clear()  # noqa: SLF001  # the same
     gc.collect()  # the driver closes a database, and so unlocks it, when the last reference is gone
+    # A part that never had a change has no directory.
     shutil.rmtree(Path(store.partition_path(queue_id)), ignore_errors=True)

@@ -43,6 +43,7 @@ class PartReader:
 
         The part is empty, or holds what a store kept up to the change at offset *persisted*.
         """
+        # Before the end: if files are deleted in between, the read below notices it.
         minimum = await asyncio.to_thread(self.tail.minimum)
         self.next_offset = minimum if persisted is None else persisted + 1
         end = await asyncio.to_thread(self.tail.end)
@@ -69,6 +70,8 @@ class PartReader:
                 # Compaction wrote the live changes again behind the old end.
                 end = await asyncio.to_thread(self.tail.end)
                 continue
+            # The records of new owners (broker/shards/ownership_fence.py) are in the queue, and no
+            # changes.
             own = [one for one in changes if epoch_of(one) is None]
             await self.apply(own)
             # What recovery found lost has offsets, too; without changes, it is all that is left.
