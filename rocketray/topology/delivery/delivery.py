@@ -56,7 +56,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.005
+_LOOK_S = 0.005  # the delay that a revocation may add to a handler's last message
 
 
 @dataclass(slots=True)
@@ -223,6 +223,8 @@ class Delivery:
         count = len(self.shared)
         if not count:
             return 0
+        # The difference of two rounded sums: the runs of a batch add up to its size exactly, so the
+        # window (flow.py) returns to 0.
         size = self.shared.batch.size_bytes
         return size * self.stop // count - size * self._start // count
 
@@ -357,7 +359,9 @@ def message_key(stored: StoredMessage) -> bytes | None:
 def split(batch: ConsumedBatch, parts: int) -> list[Delivery]:
     """Split *batch* into deliveries for *parts* parallel handlers; one when it is empty."""
     shared = SharedBatch(batch)
+    # Four for each handler: one that is slow has a small share, and the others take the rest.
     size = max(1, len(shared) if parts == 1 else len(shared) // (4 * parts))
+    # An empty batch has one, by which the commit moves past what the filter rejected.
     starts = range(0, len(shared), size) or range(1)
     return [Delivery(shared, start, min(start + size, len(shared))) for start in starts]
 
@@ -400,5 +404,5 @@ async def until_through(deliveries: Collection[Delivery], may_wait: Callable[[],
 async def _wait_while(condition: Callable[[], bool], end: float) -> None:
     """Wait until *condition* is false, or the loop's clock shows *end*."""
     clock = asyncio.get_running_loop().time
-    while condition() and clock() < end:  # noqa: ASYNC110  # cheap: no event
+    while condition() and clock() < end:  # noqa: ASYNC110  # an event would cost at each message
         await asyncio.sleep(_LOOK_S)

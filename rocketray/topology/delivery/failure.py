@@ -39,8 +39,8 @@ __all__ = ["FIRST_DELAY_S", "MAX_DELAY_S", "backoff_s", "fail", "fail_message", 
 
 logger = logging.getLogger(__name__)
 
-FIRST_DELAY_S = 0.01
-MAX_DELAY_S = 30.0
+FIRST_DELAY_S = 0.01  # a single failure costs no noticeable time
+MAX_DELAY_S = 30.0  # a handler that never succeeds logs two lines a minute
 _MAX_DOUBLINGS = 12  # 0.01 s * 2**12 is over MAX_DELAY_S
 _LINES_OF_A_MESSAGE = MAX_ATTEMPTS  # from then on, of attempts 32, 64, 128 and so on
 
@@ -89,6 +89,7 @@ async def fail_message(
         return False
     if not delivery.acks.has(delivery.cursor):
         try:
+            # ``check`` raises for the former, which the ``except`` below skips.
             if isinstance(error, DAMAGE):  # of this message, unless the handler read another one
                 delivery.shared.check(delivery.cursor)
             is_decoding = is_decoding or isinstance(error, DecodeError)
@@ -125,6 +126,7 @@ async def _settle(
         delivery.attempts.hold(
             delivery.queue_offset(), None if limit is None else limit + 1, reason
         )
+        # The second condition is true for powers of two.
         if attempt <= _LINES_OF_A_MESSAGE or attempt & (attempt - 1) == 0:
             _log(inbox, who, place, f"attempt {attempt}, again in {pause_s:g} s", error)
         return False

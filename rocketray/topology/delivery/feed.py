@@ -64,6 +64,7 @@ logger = logging.getLogger(__name__)
 POLL_TIMEOUT_S = 0.1  # bounds the wait of a stop for the thread
 POLL_MAX_MESSAGES = 4096  # of a queue: with 1024 the costs of a batch are twice those of its rows
 PIECE_BYTES = 8 * 1024 * 1024  # decoded at once; or one message
+# For handlers, and again for what they sent back; heartbeats, of another thread, keep the lease.
 _REVOKE_TIMEOUT_S = 5.0
 
 
@@ -474,6 +475,7 @@ class Feed:
             await until_through(taken, self._may_keep_queues)
         if any(one.acks.has_returning for one in taken):
             await self._services.returns.flush(_REVOKE_TIMEOUT_S)
+        # Asked first: the offsets may not be committed if a change before them had to stay unsent.
         may_commit = self._tables is None or self._tables.may_change()
         finished = self.finished()
         await self._services.flush_sends()

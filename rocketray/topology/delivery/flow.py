@@ -33,8 +33,8 @@ class FlowLimits:
       messages are acknowledged by hand.
     """
 
-    messages: int = 8192
-    size_bytes: int = 100 * _MIB
+    messages: int = 8192  # two full polls: one is handled while the next is read
+    size_bytes: int = 100 * _MIB  # RocketMQ's pullThresholdSizeForQueue
     span: int = 65_536
 
     def __post_init__(self) -> None:
@@ -139,6 +139,7 @@ class SharedWindow(Window):
         queues = len(self._queues)
         if queues < 2:  # with one there is nothing to share
             return own >= limit
+        # The shared half is in use, and so is the queue's equal part of the other half.
         return 2 * total >= limit and 2 * queues * own >= limit
 
     def _has_room(self) -> bool:

@@ -20,11 +20,14 @@ __all__ = ["Hand", "Inbox", "Run", "TraceLimit"]
 
 Run = tuple[Delivery, int, int]
 """Messages of a delivery: from an index up to, not including, another."""
+# A lease is renewed by a heartbeat's answer, in another thread: no event tells the loop.
 LEASE_LOOK_S = 0.05
 _Kind = tuple[type[BaseException], str, int]
+# A failure that is always the same costs some thirty tracebacks a day: seven in about an hour, then
+# one an hour.
 _FIRST_PAUSE_S = 60.0
 _MAX_PAUSE_S = 3600.0
-_KINDS_MAX = 64
+_KINDS_MAX = 64  # bounds what code that raises on ever new lines, such as generated code, keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,7 @@ class TraceLimit:
             return False
         self._next[kind] = now_s + pause_s, min(2 * pause_s, _MAX_PAUSE_S)
         if len(self._next) > _KINDS_MAX:
+            # The least recent one: each look puts its kind at the end of the dictionary.
             del self._next[next(iter(self._next))]
         return True
 

@@ -58,6 +58,8 @@ class OffsetLedger:
     def advance(self) -> list[tuple[int, int]]:
         """Return (queue id, next queue offset) of every queue beyond its last commit."""
         offsets = [(queue_id, self._move(queue_id)) for queue_id in self._outstanding]
+        # -1 stands for "nothing yet" on both sides, so a queue that has not begun is never
+        # returned.
         return [each for each in offsets if each[1] > self._committed.get(each[0], -1)]
 
     def commit(self, queue_id: int, next_offset: int) -> bool:

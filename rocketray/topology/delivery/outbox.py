@@ -42,8 +42,10 @@ __all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
 
 logger = logging.getLogger(__name__)
 
+# As many messages as wait are sent at once, up to this: a batch holds the only thread.
 BATCH_MAX_MESSAGES = 1024
 WAITING_MAX_MESSAGES = 8 * BATCH_MAX_MESSAGES
+# Then the batch fails, and with it the app, at its next commit.
 _RETRY_FOR_S = 30.0
 
 
@@ -72,6 +74,7 @@ class Outbox(OfOneProcess, what="app"):
         self.on_fenced: Callable[[int, int], None] | None = None
         """Is called with a queue and an ownership epoch that its shard refused; see :meth:`put`."""
         self._loop = asyncio.get_running_loop()
+        # One thread keeps the order of the sends.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self._waiting: deque[_Pending] = deque()
         self._changed = asyncio.Condition()
@@ -184,6 +187,7 @@ class Outbox(OfOneProcess, what="app"):
     def _call(
         self, group: Sequence[_Pending], sent: list[SendFuture[SendResults]]
     ) -> Sequence[SendResult]:
+        # A repeated call waits for the batch that was begun: begun again, it could be stored twice.
         if not sent:
             messages = [one.message for one in group]
             delays = [one.delay for one in group if one.delay is not None]  # of all, or of none

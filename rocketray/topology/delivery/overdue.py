@@ -19,7 +19,7 @@ __all__ = ["CONSUME_TIMEOUT_MS", "NOT_ACKNOWLEDGED", "OverdueWatch"]
 
 logger = logging.getLogger(__name__)
 
-CONSUME_TIMEOUT_MS = 15 * 60_000
+CONSUME_TIMEOUT_MS = 15 * 60_000  # RocketMQ's consumeTimeout
 NOT_ACKNOWLEDGED = "not acknowledged for 15 minutes"
 
 
@@ -48,6 +48,7 @@ class OverdueWatch:
                 held.add((one, one.cursor))
             left.update((one, index) for index in one.acks.missing(one.cursor))
         here = held | left
+        # The earlier of both times, so that a clock that was set back counts from its present time.
         self._since = {key: min(self._since.get(key, now_ms), now_ms) for key in here}
         self._told &= here
         overdue = []

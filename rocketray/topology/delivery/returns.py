@@ -33,10 +33,10 @@ __all__ = ["Return", "Returns", "make_retry_topic"]
 
 logger = logging.getLogger(__name__)
 
-WAITING_MAX = 1024
-_BATCH_MAX_BYTES = 4 * 1024 * 1024
-_RETRY_S = 1.0
-_REFUSED_RETRY_S = 30.0
+WAITING_MAX = 1024  # of all feeds together, with their bodies: beyond it, failing handlers wait
+_BATCH_MAX_BYTES = 4 * 1024 * 1024  # a last body of 4 MiB may double it
+_RETRY_S = 1.0  # a shard or its machine may return at any moment
+_REFUSED_RETRY_S = 30.0  # it is likely to be refused again, and each attempt logs an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class Returns:
         }
         """The thread that stores messages, and that for dead letters."""
         self._producer: NodeProducer | None = None
+        # Both threads create topics, and share one producer.
         self._making = threading.Lock()
         self._made: set[str] = set()
         self._known: dict[str, TopicConfig] = {}
@@ -221,6 +222,7 @@ class Returns:
             return message
         topic = message.properties[REAL_TOPIC]
         config = self._known.get(topic)
+        # Asked again for each message on such a disk until the retry topic has a queue there.
         if config is None or config.queue_on(disk, 0) is None:  # the disk may have joined since
             config = self._known[topic] = connection.topics.get(topic)
         return in_queue(message, config.queue_on(disk, 0) or 0)

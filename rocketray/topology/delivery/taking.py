@@ -106,6 +106,7 @@ class Collector:
         end = None if self.within_s is None else loop.time() + self.within_s
         while True:
             for delivery in taken.new(self.inbox.unpassed()):
+                # It failed in a list before: see failure.py.
                 is_alone = delivery.cursor < delivery.alone_until
                 if taken.parts:
                     is_of_another = taken.parts[0][0].shared.tp != delivery.shared.tp
@@ -123,6 +124,7 @@ class Collector:
         source, bodies = self.source, delivery.shared.bodies
         source.enter(delivery)
         stop, is_cut = delivery.batch_end(), False
+        # The fast way first; it takes nothing where a value fails, or needs more than its decoder.
         index = self._take_plain(taken, delivery, max_count)
         while index < stop and len(taken.values) < max_count:
             is_decoding = True
@@ -154,7 +156,7 @@ class Collector:
         end = min(delivery.batch_end(), start + max_count - len(taken.values))
         try:
             values = [*map(self.decode, delivery.shared.bodies[start:end])]
-        except Exception:  # noqa: BLE001  # who takes them one by one finds it again
+        except Exception:  # noqa: BLE001  # one by one it is met again, with its message
             return start
         taken.values += values
         return end
