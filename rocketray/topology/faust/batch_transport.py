@@ -72,6 +72,8 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         """
         if not self.app.tables.may_change():
             return False
+        # What is finished is read before the flush: the offsets never include a message whose sends
+        # and changes came after it.
         told = self.app.sensors.on_commit_initiated(self)
         finished = [(feed, feed.finished()) for feed in self.app.fetcher.feeds]
         try:
@@ -205,5 +207,5 @@ class BatchTransport(Transport):  # type: ignore[misc]  # Faust's types are not 
     Producer = OutboxProducer
     Conductor = PromptConductor
     Fetcher = FeedFetcher
-    default_port = 0
+    default_port = 0  # of Faust's interface: a node has no port
     driver_version = "rocketray"

@@ -37,7 +37,9 @@ __all__ = ["DRAIN_GRACE_S", "FeedFetcher", "join"]
 
 logger = logging.getLogger(__name__)
 
+# A stop waits for it once for handlers and once for what they sent back.
 DRAIN_GRACE_S = 5.0
+# Half of the 10 s after which a first retry is due: by then its topic has a feed.
 RETRY_LOOK_S = 5.0
 
 
@@ -88,6 +90,8 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self._is_stopping = True
         self.is_open.clear()
         grace_s = DRAIN_GRACE_S if self.app.conf.stream_wait_empty else 0.0
+        # Without the lock, which an opening feed holds while it recovers tables: handlers stop at
+        # once.
         await asyncio.gather(*(feed.drain(grace_s) for feed in self._feeds.values()))
         if self._returns is not None:
             await self._returns.flush(DRAIN_GRACE_S)
@@ -250,6 +254,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         feed = self._make_feed(channel, topic, member, connection.clock_ms)
         try:
             await feed.start()
+        # A cancelled start, too, would leave a member that holds queues and reads nothing.
         except BaseException:
             await feed.close()
             raise
@@ -333,6 +338,7 @@ async def join(make: Callable[[], GroupConsumer]) -> GroupConsumer:
     A thread cannot be cancelled: it may still create a member, which would keep its queues, and
     read none of them, for as long as the process lives.
     """
+    # Not ``to_thread``, which leaves no future by which the member could be closed afterwards.
     executor = ThreadPoolExecutor(1, "join")
     joining = executor.submit(make)
     executor.shutdown(wait=False)

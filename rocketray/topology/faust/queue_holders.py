@@ -49,6 +49,7 @@ class QueueHolders:
 
     def epoch(self, queue_id: int) -> int:
         """Return the newest ownership epoch that a holder has of a queue number."""
+        # The grants of different groups are comparable: one counter numbers all of them.
         return max((one.epoch(queue_id) for one in self.holders(queue_id)), default=0)
 
     def hold(self, holder: PartHolder, queue_ids: Iterable[int]) -> None:

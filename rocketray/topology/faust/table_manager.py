@@ -45,7 +45,7 @@ __all__ = ["FeedTableManager"]
 
 logger = logging.getLogger(__name__)
 
-FOLLOW_INTERVAL_S = 0.2
+FOLLOW_INTERVAL_S = 0.2  # how old a copy of a global table may be
 LAST_OF_EACH_KEY = RetentionPolicy(compacts=True)
 
 
@@ -77,6 +77,8 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         self._recovered: set[int] = set()
         self._reading: set[int] = set()  # being recovered, and held since that began
         self._readers: dict[tuple[str, int], PartReader] = {}
+        # The two locks are never held together. ``lose`` takes neither: a lost queue must be
+        # released at once, and a recovery may read for minutes.
         self._recovering = asyncio.Lock()
         self._flushing = asyncio.Lock()
 
@@ -94,6 +96,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
 
     async def _update_channels(self) -> None:
         """Start the tables; their changelogs are no channels of the app's."""
+        # Faust's marks: from here on no table may be added; the conductor waits for the second one.
         self._tables_finalized.set()
         for table in self.values():
             await table.maybe_start()
