@@ -44,10 +44,11 @@ __all__ = ["LeasedGeneration", "StockConsumer"]
 
 logger = logging.getLogger(__name__)
 
+# Without an acknowledgement for so long, a stop no longer waits; the events are redelivered.
 STOP_QUIET_S = 5.0
-_ACK_CHECK_S = 0.02
-_RETRY_S = 1.0
-_LEASE_LOOK_S = 0.1
+_ACK_CHECK_S = 0.02  # Faust has no event for it
+_RETRY_S = 1.0  # a heartbeat's interval: the next one says whether a topic was deleted
+_LEASE_LOOK_S = 0.1  # nothing is read meanwhile; a heartbeat, once a second, renews the lease
 
 
 class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not followed
@@ -61,6 +62,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._member: AppMember | None = None
         self._log: NodeLog | None = None
         self._outages = OutageLog(logger)
+        # One thread: the log is read by one at a time (messaging/api/node_log.py).
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="log reader")
         self._must_rebalance = asyncio.Event()
         self._is_unsettled = False  # Faust has yet to be told which queues this instance may read
@@ -90,6 +92,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
                 on_failure=self._member_failed,
             )
         changelogs = self.app.tables.changelog_topics
+        # A member needs a topic: where there are only changelogs, these divide the queue numbers.
         names = map(topic_name, self._topics - changelogs or self._topics)
         await asyncio.to_thread(self._member.subscribe, list(names))
         self._is_unsettled = True
@@ -314,7 +317,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
                 self._reading,
                 self._log.read,
                 {_queue(tp): position for tp, position in wanted.items()},
-                self.app.conf.broker_max_poll_records or 500,
+                self.app.conf.broker_max_poll_records or 500,  # Kafka's default of max.poll.records
                 timeout,
             )
         except TopicNotFoundError:
@@ -415,4 +418,5 @@ class LeasedGeneration(int):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
+    # A class that defines ``__eq__`` loses its hash.
     __hash__ = int.__hash__

@@ -48,6 +48,7 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         if partition is None and key is not None:
             partition = self._choose(key, queues)
         message = message_of(topic_name(topic), key, value, headers, timestamp)
+        # The offsets that are committed behind a change are on disk, so the change has to be, too.
         ack: AckMode | None = "disk" if topic in self.transport.changelogs else None
         outbox = await self._outboxes.get(ack)
         future = await outbox.put(message, partition)

@@ -30,6 +30,7 @@ from .stock_producer import StockProducer
 
 __all__ = ["Transport", "node_of_broker"]
 
+# Of the topic by whose one queue Faust elects a leader.
 _LEADER_SUFFIX = "-__assignor-__leader"
 
 
@@ -51,7 +52,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
     Consumer = StockConsumer
     Producer = StockProducer
     Conductor = StockConductor
-    default_port = 0
+    default_port = 0  # of Faust's interface: a node has no port
     driver_version = "rocketray"
 
     connection: AppNode | None = None
