@@ -41,8 +41,8 @@ __all__ = ["Agent", "agent_doubts"]
 
 logger = logging.getLogger(__name__)
 
-_EVERYTHING = ("", "*")
-_NO_ITEMS = f"'{Stream.__name__}' object is not subscriptable"
+_EVERYTHING = ("", "*")  # RocketMQ takes both for "no filter"
+_NO_ITEMS = f"'{Stream.__name__}' object is not subscriptable"  # Python's text for ``stream[…]``
 
 
 class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed
@@ -103,6 +103,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
 
     async def _barrier_send(self, barrier: Any, items: Any, reply_to: Any) -> AsyncIterator[str]:
         """Ask many questions; Faust buffers at most 1000 answers that were not read yet."""
+        # A full queue of 1000 raises in the one task that reads the answers of the whole app.
         barrier._results = asyncio.Queue()  # noqa: SLF001  # contract-tested
         async for correlation_id in super()._barrier_send(barrier, items, reply_to):
             yield correlation_id
@@ -204,6 +205,8 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
 def _is_cancelled() -> bool:
     """Return whether the handler itself was cancelled."""
     task = asyncio.current_task()
+    # A ``CancelledError`` may also come from a future that the handler awaited, and another task
+    # cancelled; then the handler is restarted like after any other error.
     return task is not None and task.cancelling() > 0
 
 

@@ -492,7 +492,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             super()._create_directories()
 
 
-_INTERRUPTED = 128 + signal.SIGINT
+_INTERRUPTED = 128 + signal.SIGINT  # what a shell reports of a process that the signal ended
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:

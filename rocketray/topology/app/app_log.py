@@ -157,6 +157,7 @@ def place_in_hand() -> MessagePlace | None:
 
 
 def _select(handler: logging.Handler) -> None:
+    # The order matters: a line that is left out needs no place.
     handler.addFilter(_is_ours)
     handler.addFilter(_add_place)
 

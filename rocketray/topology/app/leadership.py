@@ -20,7 +20,7 @@ __all__ = ["Leadership"]
 
 logger = logging.getLogger(__name__)
 
-_NO_MESSAGES = (0, 0)
+_NO_MESSAGES = (0, 0)  # the first offset and the end of the leader's queue
 
 
 class Leadership:

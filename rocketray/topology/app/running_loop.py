@@ -29,6 +29,7 @@ def use_running_loop(app: Any) -> None:
             service.loop = loop
             owners.append(service)
     for owner in owners:
+        # Events and futures that were made on the other loop: a waiter here would never be woken.
         for name, value in tuple(vars(owner).items()):
             if isinstance(value, Event):
                 value._loop = loop  # noqa: SLF001  # contract-tested

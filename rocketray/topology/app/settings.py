@@ -39,9 +39,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "SetGlobalTable": SetGlobalTable,
     "Router": KeyRouter,
     "Serializers": Serializers,
-    "table_standby_replicas": 0,
-    "broker_commit_interval": 0.5,
-    "topic_partitions": 4,
+    "table_standby_replicas": 0,  # Faust's default is 1, and any is refused below
+    "broker_commit_interval": 0.5,  # Faust's is 2.8 s; what is younger is repeated after a crash
+    "topic_partitions": 4,  # Faust's default is 8
     "topic_disable_leader": True,  # leadership is a partition of a Kafka topic
     "web_enabled": False,  # two apps on one node would use the same port
 }

@@ -30,6 +30,7 @@ __all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "EARLIEST", "SinkSpec", "add_sink
 DEFAULT_TRIGGER = "1 second"
 AVAILABLE_NOW = "available now"
 EARLIEST = "earliest"
+# A wrong interval fails where the sink is declared, and not when its query starts.
 _TRIGGER = re.compile(r"(\d{1,9}) *(?:milliseconds?|seconds?|minutes?|hours?)\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}\Z")  # also the name of the default checkpoint directory
 

@@ -24,6 +24,7 @@ def needing_spark(app: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        # A module of the user's own that is missing is another mistake, with another remedy.
         if (error.name or "").partition(".")[0] not in _PACKAGES:
             raise
         raise ConfigError(

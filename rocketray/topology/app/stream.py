@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SLICE_S", "Stream"]
 
+# How long a handler that never waits may hold the loop, and so timers, commits and other agents;
+# the message that it has then is added to it.
 SLICE_S = 0.003
 _T = TypeVar("_T")
 _Value_co = TypeVar("_Value_co", covariant=True)
