@@ -23,7 +23,7 @@ from rocketray.message import EMPTY_SHARDING_KEY
 
 __all__ = ["LOOK_INTERVAL_S", "KeyRouter", "member_name", "owned_queues", "owners"]
 
-LOOK_INTERVAL_S = 2.0
+LOOK_INTERVAL_S = 2.0  # for so long after a rebalance the owners may be those of before
 _HTTP_PORT = 80
 _PASSED_ON = "X-Passed-On-By"
 """The header of a request that an instance passes on: its own address."""
@@ -45,6 +45,7 @@ def owned_queues(
     """
     for entry in groups:
         for name, queues in entry.members.items() if entry.group in names else ():
+            # After the "#": the first "@" is between the host and the process id.
             address = name.partition("#")[2].partition("@")[2]  # HOST@PID#…@ADDRESS
             if address:
                 yield from ((address, entry.topic, queue) for queue in queues)
