@@ -14,6 +14,8 @@ from rocketray.broker.fetching.read_plan import Bounds, QueueKey, Range
 
 __all__ = ["Division", "divide"]
 
+# Half of what is read in the time that a task costs: a shared task takes little longer than one of
+# its own would, for its last queue.
 _SHARED_TASK_MESSAGES = 5000
 
 
@@ -39,6 +41,7 @@ def divide(
     tasks: list[list[Range]] = []
     room = 0
     for part, count in sizes:
+        # ``-(-a // b)`` rounds up.
         pieces = -(-count // (wanted.max_records or total))
         if wanted.min_partitions is not None:
             pieces = max(pieces, min(count, -(-count * wanted.min_partitions // total)))

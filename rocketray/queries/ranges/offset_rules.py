@@ -31,10 +31,10 @@ __all__ = [
     "resolve_rule",
 ]
 
-EARLIEST = -2
+EARLIEST = -2  # these two numbers are those of Spark's Kafka source
 LATEST = -1
 ORIGIN = "@"
-_JSON_MAX_CHARS = 1 << 20
+_JSON_MAX_CHARS = 1 << 20  # some 50,000 queues
 _OFFSET_MAX = (1 << 63) - 1
 
 QueueOffsets = dict[QueueKey, int]
@@ -136,6 +136,7 @@ def _resolve(offset: int, key: QueueKey, held: Bounds, option: str) -> int:
         return held.minimum
     if offset == LATEST:
         return held.visible
+    # The end itself is allowed: the next message will have it.
     if not held.minimum <= offset <= held.visible:
         where = f"{option}: topic {key[0]!r} queue {key[1]}"
         raise OffsetOutOfRangeError(where, offset, held.minimum, held.visible + 1)

@@ -78,6 +78,7 @@ def next_ends(
     if limit is None or total <= limit:
         return dict(ends)
     return {
+        # The share is rounded down, but is 1 at least; the end bounds it where the queue has gaps.
         key: min(
             bounds[key].gaps.ahead(begins[key], max(1, count * limit // total)) if count else end,
             end,

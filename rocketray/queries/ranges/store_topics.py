@@ -26,7 +26,7 @@ class StoreTopics:
     Only the catalog of a node's data directory knows ids of topics; elsewhere they are "".
     """
 
-    poll_s = 1.0
+    poll_s = 1.0  # each look opens the store
 
     def __init__(self, directory: Path) -> None:
         self.where = str(directory)

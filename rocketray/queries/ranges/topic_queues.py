@@ -207,6 +207,8 @@ class _DirectorySource:
 
     def _catalog_version(self) -> tuple[int, int] | None:
         try:
+            # The file is replaced as a whole, so a new version has another inode, also within one
+            # tick of the file system's clock.
             status = (config_directory(self._data) / "topics.json").stat()
         except FileNotFoundError:
             return None
