@@ -17,7 +17,7 @@ from rocketray.errors import StreamError
 __all__ = ["BatchFunction"]
 
 _REPORT_S = 5.0  # Spark commits a batch, and reports it, some 0.1 s after the function returned
-_POLL_S = 0.01
+_POLL_S = 0.01  # a stop takes as much longer at most; py4j answers in a millisecond
 _CALLBACKS = logging.getLogger("py4j.clientserver")
 
 
@@ -63,6 +63,7 @@ class BatchFunction:
 
         Returns some time after *timeout_s* in any case: Spark reports a function that hangs.
         """
+        # Before the lock: a call that waits for it, or comes later, is refused.
         self._is_closed = True
         if not self._is_running.acquire(timeout=timeout_s):
             return

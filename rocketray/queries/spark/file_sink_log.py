@@ -20,7 +20,7 @@ __all__ = ["committed_files"]
 
 _METADATA = "_spark_metadata"
 _LOG_NAME = re.compile(r"(\d{1,18})(\.compact)?\Z")
-_LOG_MAX_BYTES = 256 * 1024 * 1024
+_LOG_MAX_BYTES = 256 * 1024 * 1024  # a million files, of some 250 bytes each
 
 
 def committed_files(path: str | Path) -> list[Path]:

@@ -39,7 +39,7 @@ __all__ = [
 
 JAVA_VERSION_MIN = 17  # Spark 4's
 _PROBE_TIMEOUT_S = 20.0  # a JVM answers in 0.1 s; a broken wrapper may never
-_OUTPUT_MAX_CHARS = 64 * 1024
+_OUTPUT_MAX_CHARS = 64 * 1024  # the settings take a few thousand; a wrapper may print more
 _VERSION = re.compile(r'^\S+ version "(?:1\.)?(\d{1,4})[^"\n]*"', re.MULTILINE)
 _HOME = re.compile(r"^ *java\.home = (.+)$", re.MULTILINE)
 
@@ -86,6 +86,7 @@ def find_java(environ: Mapping[str, str], bundled: Path | None = None) -> Java:
         except _UnusableError as error:
             problems.append(f"{name}: {error}")
             continue
+        # The user chose one, and it is not used. That nothing is on the path needs no warning.
         if environ.get("JAVA_HOME") and problems:
             logger.warning("%s; Spark runs on %s, %s", problems[0], java.found_by, java.home)
         return java

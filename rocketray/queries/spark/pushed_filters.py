@@ -36,7 +36,7 @@ from .source_columns import COLUMN_SETS, ColumnSetName
 __all__ = ["PushedFilters", "are_handed_over"]
 
 _PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-_OFFSET_MAX = (1 << 63) - 1
+_OFFSET_MAX = (1 << 63) - 1  # of a bigint, which the column is
 _EQUAL = (EqualTo, EqualNullSafe)
 _ALWAYS = frozenset({"topic", "queueId", "queueOffset"})
 """The columns that no message lacks."""
@@ -44,6 +44,8 @@ _ALWAYS = frozenset({"topic", "queueId", "queueOffset"})
 
 def are_handed_over() -> bool:
     """Return whether this process of Spark's plans a read and hands its filters over."""
+    # Imported, where Spark's daemon forked this process for it; the main module, where the process
+    # runs nothing else.
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return _PLANNER in sys.modules or (main is not None and main.name == _PLANNER)
 

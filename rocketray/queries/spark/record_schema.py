@@ -39,7 +39,7 @@ _TYPES: tuple[tuple[type, DataType], ...] = (  # a subclass before its base
     (bytes, StringType()),  # Faust writes bytes as text
     (datetime, TimestampType()),
     (date, DateType()),
-    (Decimal, DecimalType(38, 18)),
+    (Decimal, DecimalType(38, 18)),  # what Spark itself infers for a Decimal
 )
 
 

@@ -27,9 +27,11 @@ _CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-_SHORT_LIVED_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # 7 s instead of 15
+# 7 s of processor time at the start instead of 15: no optimizing compiler, and no threads of a
+# parallel collector.
+_SHORT_LIVED_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _LOOPBACK = "127.0.0.1"
-_SELECTABLE = 1024
+_SELECTABLE = 1024  # Linux's FD_SETSIZE
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +83,12 @@ def spark_settings(
         "spark.driver.memory": memory,
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
+        # Its web server would take a port and memory in each process with sinks.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.sql.session.timeZone": "UTC",
+        # Spark's default of 200 is for clusters: each is a task, in each micro-batch.
         "spark.sql.shuffle.partitions": str(cores),
         # 95 ms a micro-batch instead of 132: the loopback interface costs more than the work.
         "spark.python.unix.domain.socket.enabled": "true",

@@ -40,7 +40,7 @@ from .source_options import parse_options
 __all__ = ["SinkApp", "SinkHost"]
 
 _LOOK_AGAIN_S = 0.25  # bounds how long a signal or a failure goes unseen
-_REPORT_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0  # a report asks Spark, and the node for its ends
 _NO_CHECKPOINT = "checkpointLocation must be specified"  # Spark's, for a query that is started
 
 Report = Callable[[tuple[SinkStatistics, ...]], object]
@@ -164,6 +164,7 @@ class SinkHost:
         in a thread of its own: in the main thread Spark would replace the handler of SIGINT.
         """
         log = ProgressLog()
+        # The first round reports, whatever the clock says.
         reported_s = -_REPORT_EVERY_S
         try:
             for name, runner in self._runners.items():

@@ -23,8 +23,8 @@ __all__ = ["Position", "ProgressLog", "Query", "QueryProgress", "checkpoint_posi
 Position = Mapping[str, Mapping[str, int]]
 """The next queue offset by topic and queue; under ``@`` there is something else."""
 
-_LOG_EVERY_S = 10.0
-_OFFSETS_MAX_BYTES = 64 * 1024 * 1024
+_LOG_EVERY_S = 10.0  # with a batch a second, a line for each would hide all others
+_OFFSETS_MAX_BYTES = 64 * 1024 * 1024  # some 20 bytes a queue: larger, it is not Spark's
 
 logger = logging.getLogger(__name__)
 

@@ -26,13 +26,17 @@ from .sink_progress import Query, QueryProgress
 
 __all__ = ["RestartPolicy", "SinkRunner"]
 
+# As long as Spark's own ``spark.sql.streaming.stopTimeout`` (session.py). At worst a stop takes
+# 35 s for the function and its report, 5 s until the query has begun, Spark's 60 s, and this for
+# the thread: 160 s.
 _STOP_TIMEOUT_S = 60.0
 _SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch in progress
 _LOOK_AGAIN_S = 0.25  # for a topic
 _WRONG = "rocketray.errors.ConfigError:"  # of the source, such as a checkpoint of another filter
 _BEGINS = ("Initializing", "Getting offsets", "Processing")  # Spark's words
+# A query that has not begun by then is stopped all the same: tracebacks are printed, no more.
 _BEGIN_TIMEOUT_S = 5.0
-_POLL_S = 0.02
+_POLL_S = 0.02  # each look is a call of py4j
 _WAY_OUT = "stop its Spark session, or end the process"
 
 logger = logging.getLogger(__name__)
@@ -50,7 +54,7 @@ class RestartPolicy:
     """
 
     limit: int | None = 5
-    first_delay_s: float = 1.0
+    first_delay_s: float = 1.0  # five restarts by default: 1 + 2 + 4 + 8 + 16 s
     factor: float = 2.0
     max_delay_s: float = 30.0
 
@@ -67,6 +71,7 @@ class RestartPolicy:
 
     def delay_s(self, failures: int) -> float:
         """Return how long to wait after that many consecutive failures."""
+        # A limit for the exponent, because without one a float overflows, which raises.
         grown = self.first_delay_s * self.factor ** min(failures - 1, 64)
         return min(self.max_delay_s, grown)
 
@@ -150,10 +155,13 @@ class SinkRunner:
         if self._thread is None:
             return
         self._stopping.set()
+        # Before the query is stopped, after which Spark may no longer tell its last batch.
         self.progress()
         if self._settle is not None:
             self._settle(self._batch_id, _SETTLE_TIMEOUT_S)
         with self._lock:
+            # Under the lock the runner's thread cannot put another query in the place of this one.
+            # A report of progress waits meanwhile.
             if self._query is not None:
                 try:
                     _await_begin(self._query)

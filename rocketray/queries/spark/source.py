@@ -170,6 +170,7 @@ class _Reading:
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
             batches = read_ranges(partition.ranges, plan)
+            # Now that the kernels are loaded, which a worker of another session loads here.
             freeze_modules()
             yield from map(self._projection.shape, batches)
 
@@ -303,6 +304,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
             return True
         now_s = time.monotonic()
         left_s = self._pace.left_s(now_s)
+        # 0 s left means that the delay is over, and not that there is no time to wait.
         queues.wait_for_more(starts, min(wait_s, left_s or wait_s), self._pace.least_now(now_s))
         now_s = time.monotonic()
         if count_waiting(starts, queues.bounds()) < self._pace.least_now(now_s):

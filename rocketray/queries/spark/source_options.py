@@ -79,15 +79,15 @@ _CHOICES: Mapping[str, Callable[[str, str], TopicChoice]] = {
     "assign": assigned,
 }
 _TOPIC_NAMES = {name.lower() for name in _CHOICES}
-_COUNT_MAX = 1 << 62
-_PARTITIONS_MAX = 100_000
+_COUNT_MAX = 1 << 62  # no queue has as many messages
+_PARTITIONS_MAX = 100_000  # at 50 ms a task, already 5,000 s of processor time
 _TRIGGER_DELAY_S = 15 * 60.0  # Kafka's
 _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)?")  # without a unit milliseconds, as in Spark
 _ARROW_BATCH_ROWS = 20_000  # measured: 10 to 50 thousand rows fit the processor's caches
-_ARROW_BATCH_ROWS_MAX = 1_000_000
+_ARROW_BATCH_ROWS_MAX = 1_000_000  # a batch is in memory as a whole, with its bodies
 _LONG_POLL_MS = 500  # an idle query asks twice a second; a stop waits for it that long at most
-_LONG_POLL_MS_MAX = 60_000
+_LONG_POLL_MS_MAX = 60_000  # as long as Spark waits for a query that is stopped (session.py)
 _FOR_WRITING = frozenset({"path", "paths"})
 """Options, in lower case, that Spark also passes for writing."""
 

@@ -66,6 +66,7 @@ def _running_service(data: Path) -> DiskPlace | None:
 
 def _answers(place: DiskPlace) -> bool:
     try:
+        # Any answer will do: 0 asks for none of the batches.
         StagingClient(place).calls.overview(0)
     except StreamError as error:
         _LOG.warning("the fetch service of %s is looked up again: %s", place.data, error)

@@ -56,6 +56,8 @@ _QUERY_ID, _BATCH_ID, _RUN_ID = (
 )
 _DECIDED_S = 60.0
 """How long a commit waits until its messages are in their topics; they are decided, and will be."""
+# The end of this wait fails the task, and its repetition sends the messages again. So it is longer
+# than the one above, after which the batch is applied in any case.
 _PUBLISHED_S = 300.0
 
 

@@ -15,6 +15,7 @@ One connection, for one process:
 
 from __future__ import annotations
 
+# Built-in modules, which are loaded without a search of the path. ``signal`` would load ``enum``.
 import _signal  # type: ignore[import-not-found]  # typeshed has no stub of it
 import _socket
 import os
@@ -26,7 +27,7 @@ __all__ = ["READY", "VARIABLE"]
 VARIABLE = "ROCKETRAY_WARM_PYTHON"  # the path of the server's socket
 READY = b"."
 _READY_S = 5.0  # Spark waits for 10
-_ID_MAX_BYTES = 32
+_ID_MAX_BYTES = 32  # Linux's process ids have seven digits at most
 _BLOCK_BYTES = 1 << 16
 _ASKS_TO_END = {_signal.SIGTERM}
 

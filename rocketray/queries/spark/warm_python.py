@@ -36,7 +36,7 @@ exec {python} -I -S {client} "$@"
 """
 _SERVER = "rocketray.queries.spark.warm_server"
 _SOCKETS = "/tmp"  # noqa: S108 - mkdtemp's own is safe there; TMPDIR may be too long for a socket
-_BACKLOG = 64
+_BACKLOG = 64  # processes that may ask while the modules are still being loaded
 _LISTENER = 3  # the descriptor of the server's socket, after the three standard streams
 _LIKE_TASKS = {"OMP_NUM_THREADS": "1"}  # what Spark gives to tasks' workers, unless the user did
 _LIKE_SUBMIT = {"PYTHONHASHSEED": "0"}  # what spark-submit gives to all of them, whatever it was

@@ -57,12 +57,14 @@ _OURS = ("pyspark_rocketray", "rocketray.queries.spark.topic_writer")
 _DAEMON = "rocketray.queries.spark.daemon"
 _STANDS_FOR = {"pyspark.daemon": _DAEMON}
 """Spark has settings for the daemon of tasks only: planners' workers would print tracebacks."""
+# What Python, its allocator, the linker or a library reads once, when it starts or is loaded.
+# PYTHONPATH is applied after the fork, and PYTHONUNBUFFERED is set for the server, too.
 _READ_AT_THE_START = re.compile(
     r"PYTHON(?!PATH$|UNBUFFERED$)[A-Z]|(ARROW|LC|LD|MALLOC|MKL|NUMBA|OMP|OPENBLAS)_|LANG"
 )
 _REQUEST_MAX_BYTES = 4 << 20  # Linux gives a process at most 2 MiB of arguments and environment
-_REQUEST_S = 5.0
-_STREAMS = 3
+_REQUEST_S = 5.0  # one at a time: a client that hangs delays others, whose Spark waits for 10 s
+_STREAMS = 3  # input, output and errors
 _BLOCK_BYTES = 1 << 16
 
 
@@ -165,6 +167,7 @@ def _answer(link: socket.socket, own: Mapping[str, str]) -> Request | None:
 
 def _become(request: Request) -> None:
     """Run the module that is asked for, as the interpreter would have begun it."""
+    # The server ignores it, and a process that does cannot learn how its own children ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with suppress(OSError):  # its command line remains the server's, so its name says what it is
         _, _, last = request.arguments[-1].rpartition(".")
@@ -173,6 +176,7 @@ def _become(request: Request) -> None:
     os.environ.update(request.environ)
     os.chdir(request.directory)
     time.tzset()
+    # ``python -m`` puts the directory first, unless its path is safe (-P).
     first = 0 if sys.flags.safe_path else 1
     sys.path[:first] = [request.directory][:first]
     sys.path[first:first] = path_changes(request.environ.get("PYTHONPATH", ""), sys.path)

@@ -183,6 +183,7 @@ def _shaped(name: str, column: Any) -> Any:
 
 def _properties(headers: Any) -> Any:
     """Return lists of keys and values as maps."""
+    # Offsets are computed, because ``flatten`` leaves out what is before a slice or below a null.
     sizes = np.array([0, *headers.value_lengths().fill_null(0).to_pylist()], np.int32)
     pairs = headers.flatten()
     values = pairs.field("value").cast(pa.string())

@@ -35,9 +35,9 @@ WRITER_OPTIONS = (
     "rayAddress",
 )
 _CANONICAL = {name.lower(): name for name in WRITER_OPTIONS}
-_OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+_OF_SPARK = frozenset({"checkpointlocation", "queryname"})  # Spark hands its own to the writer, too
 _FOR_READING = {name.lower(): name for name in OPTION_NAMES if name != "path"}
-_VERSION_MAX = 1 << 62
+_VERSION_MAX = 1 << 62  # the numbers of batches are 64 bits with a sign
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from .ledger_key import app_of
 
 __all__ = ["to_delta"]
 
+# Each attempt that fails means that another writer's commit succeeded. With the data still in
+# memory, another attempt costs less than Spark's repetition of the batch.
 _TRIES = 5
 
 
@@ -72,6 +74,7 @@ def to_delta(
 
     def has_batch(target: DeltaTable) -> bool:
         last = target.transaction_version(app)
+        # A later number counts, too: Spark repeats only the last batch, so this one was written.
         return last is not None and last >= batch_id
 
     if DeltaTable.is_deltatable(place, options) and has_batch(opened()):

@@ -76,13 +76,16 @@ def to_jdbc(
     app = app_of(frame, batch_id, txn_app_id)
     given = dict(properties or {})
     schema, dot, _ = table.rpartition(".")
+    # 35 characters with the eight of the staging table: databases allow 63 (PostgreSQL) or more.
     rests = f"rocketray_{hashlib.sha256(f'{app} {table}'.encode()).hexdigest()[:16]}_"
     staging = f"{schema}{dot}{rests}{uuid.uuid4().hex[:8]}"
     with _opened(frame, url, given) as database:
+        # Neither has a quote: ``app_of`` and ``_TABLE`` allow letters, digits and few signs.
         where = f"txn_app_id = '{app}' AND target = '{table}'"
         last = _last_batch(database, ledger, where)
         if last is not None and last >= batch_id:
             return False
+        # Creates the table, with Spark's types, where there is none.
         frame.limit(0).write.jdbc(url, table, mode="ignore", properties=given)
         columns = _quoted(database, table, frame.columns)
         copy = next((one for kind, one in _COPIES.items() if url.startswith(kind)), _COPY)
@@ -94,6 +97,8 @@ def to_jdbc(
             else f"UPDATE {ledger} SET batch_id = {batch_id} WHERE {where} AND batch_id = {last}"
         )
         with database.transaction():
+            # The row of the ledger stays locked until the end of the transaction, so of two writers
+            # one waits here, and then finds no row with the number ``last``.
             if database.run(advance) != 1:
                 raise StreamError(
                     f"another writer added a batch of {app} to table {table} at the same time; "
@@ -111,6 +116,7 @@ def _last_batch(database: _Database, ledger: str, where: str) -> int | None:
         return database.number(query)
     except StreamError:  # it is not there yet, or the next statement says why
         database.run(
+            # ``target`` has three parts of 120 characters at most, and two dots: see ``_TABLE``.
             f"CREATE TABLE {ledger} (txn_app_id VARCHAR(120) NOT NULL, target VARCHAR(400) NOT "
             "NULL, batch_id BIGINT NOT NULL, PRIMARY KEY (txn_app_id, target))"
         )
@@ -143,6 +149,7 @@ def _opened(frame: DataFrame, url: str, properties: Mapping[str, str]) -> Iterat
     dialect = getattr(getattr(sql.jdbc, "JdbcDialects$"), "MODULE$").get(url)
     parsed = sql.execution.datasources.jdbc.JDBCOptions(scala)
     with _refusals():
+        # Spark's number for a connection of the driver, which is of no partition.
         connection = dialect.createConnectionFactory(parsed).apply(-1)
     try:
         yield _Database(connection, dialect.quoteIdentifier)
@@ -188,6 +195,8 @@ class _Database:
         with _refusals():
             about = self._connection.getMetaData()
             found = []
+            # Databases fold a name without quotes to lower or to upper case, and compare patterns
+            # exactly.
             for pattern in (f"{prefix}%", f"{prefix}%".upper()):
                 rows = about.getTables(self._connection.getCatalog(), None, pattern, None)
                 while rows.next():

@@ -35,7 +35,7 @@ from .ledger_key import app_of
 __all__ = ["to_parquet"]
 
 _COLUMN = "batch"
-_IS_THERE = (errno.ENOTEMPTY, errno.EEXIST)
+_IS_THERE = (errno.ENOTEMPTY, errno.EEXIST)  # POSIX allows either for a directory with files
 
 
 def to_parquet(
@@ -59,14 +59,17 @@ def to_parquet(
     """
     app = app_of(frame, batch_id, txn_app_id)
     root = _checked(frame, path)
+    # Ten digits, so that a listing has the batches in their order.
     key = f"{app}-{batch_id:010}"
     committed = root / f"{_COLUMN}={key}"
     if committed.exists():
         _remove_rests(root, key)
         return False
     root.mkdir(parents=True, exist_ok=True)
+    # The name of a directory that was just made is durable when its parent was synced.
     sync_directory(root.parent)
     written = root / f"_writing-{key}-{uuid.uuid4().hex}"
+    # ``file:``, because Spark's default file system may be another one, such as HDFS.
     frame.write.partitionBy(*partition_by).parquet(f"file:{written}")
     is_committed = _has_rows(written) and _commit(written, committed)
     if not is_committed:
