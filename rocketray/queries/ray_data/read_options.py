@@ -38,7 +38,7 @@ _DEFAULT_COLUMNS = (
     "storeTimestamp",
 )
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
-_OFFSET_MAX = (1 << 63) - 1
+_OFFSET_MAX = (1 << 63) - 1  # the store's offsets have 64 bits, with a sign
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FORMS = "write earliest, latest, an offset, a datetime, or a mapping such as {0: 123, 1: 'latest'}"
 

@@ -130,6 +130,7 @@ class TopicDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
     ) -> list[ReadTask]:
         """Return about *parallelism* tasks, or fewer if each would have few messages."""
         del data_context
+        # Rounded up, so that there are no more tasks than *parallelism* because of a rest.
         most = max(_TASK_MESSAGES, -(-self._count() // parallelism))
         tasks = divide(self._ranges, self._bounds, Division(max_records=most))
         schema = column_schema(self._plan.columns)
