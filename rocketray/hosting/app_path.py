@@ -65,6 +65,7 @@ def load_app(path: str, advice: str = "add its directory to PYTHONPATH") -> App:
 
 def _why_not_imported(module: str, error: Exception, advice: str) -> str:
     """Return a user's explanation of *error*, raised by the import of *module*, and its place."""
+    # The module itself is missing, or a package on its way; else it misses one of its own imports.
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
         return f"{error}; name a module that can be imported from here, or {advice}"
     place = traceback.extract_tb(error.__traceback__)[-1]
@@ -82,6 +83,7 @@ def _why_not_imported(module: str, error: Exception, advice: str) -> str:
 def import_from(directory: Path | str, instead_of: Collection[str] = ()) -> None:
     """Put *directory* first on the import path, and remove the directories *instead_of* it."""
     place = str(directory)
+    # In place: other modules may hold this very list.
     sys.path[:] = [place, *(each for each in sys.path if each not in {place, *instead_of})]
 
 

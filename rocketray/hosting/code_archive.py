@@ -32,10 +32,12 @@ from rocketray.runtime.files.home import holds_messages
 __all__ = ["CODE_LIMIT_BYTES", "FILE_LIMIT", "CodeArchive", "pack_code"]
 
 CODE_LIMIT_BYTES = 100 << 20  # of the files; Ray's own limit is 512 MiB for the archive
+# Each file is opened here at each start, and unpacked on each machine.
 FILE_LIMIT = 10_000
 _CACHE = "__pycache__"
 _ENVIRONMENT = "pyvenv.cfg"  # the mark of a virtual environment
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first time that a zip file can name
+# Two modes only, whatever the user's umask is: the same files have to give the same bytes.
 _PLAIN, _PROGRAM = stat.S_IFREG | 0o644, stat.S_IFREG | 0o755
 _LEAVE_OUT = "name what the app does not need in a file .rayignore there, or move the app"
 _Rule = Callable[[Path], bool]
@@ -156,10 +158,12 @@ class _Files:
 
 def _packed(root: Path, files: Collection[Path]) -> bytes:
     content = io.BytesIO()
+    # The fastest level: source is small, and the user waits.
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in files:
             entry = zipfile.ZipInfo(path.relative_to(root).as_posix(), _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
+            # Unix's mode is in the upper 16 bits.
             entry.external_attr = (_PROGRAM if os.access(path, os.X_OK) else _PLAIN) << 16
             try:
                 archive.writestr(entry, path.read_bytes())

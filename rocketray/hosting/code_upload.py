@@ -21,6 +21,7 @@ from .code_archive import CodeArchive
 __all__ = ["RENEW_S", "renew", "upload"]
 
 _KEPT_S = 600  # also while hosts start
+# Every two minutes: the archive stays although four renewals in a row fail.
 RENEW_S = _KEPT_S / 5
 
 
@@ -30,6 +31,7 @@ def upload(archive: CodeArchive) -> str:
     Raises:
         ActorError: Ray did not take it.
     """
+    # The form of the name that Ray gives to its own archives, by which it finds and removes them.
     uri = f"gcs://_ray_pkg_{archive.digest}.zip"
     try:
         renew(uri)

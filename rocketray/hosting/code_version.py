@@ -19,8 +19,8 @@ from rocketray.topology.app.own_code import is_installed
 
 __all__ = ["CodeVersion", "code_version"]
 
-_SHOWN_DIGITS = 8
-_FILES_MAX = 2000
+_SHOWN_DIGITS = 8  # of 64: enough to tell the versions of one app apart
+_FILES_MAX = 2000  # their names are in each status of each host
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ def _digest(directory: Path, files: Iterable[str]) -> str:
         with suppress(OSError):
             content = (directory / name).read_bytes()
         for part in (name.encode(), content):
+            # With its length, so that a part cannot end in what the next one begins with.
             digest.update(len(part).to_bytes(8, "big"))
             digest.update(part)
     return digest.hexdigest()

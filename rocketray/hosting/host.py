@@ -47,13 +47,17 @@ __all__ = ["FAILED_START_PAUSE_S", "ConsumerHost", "end_process"]
 logger = logging.getLogger(__name__)
 
 CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
+# Each start of a host takes as much longer; see the module's docstring.
 SETTLE_S = 1.0
+# The caller asks for the outcome at once, and Ray restarts the actor for ever: twelve attempts a
+# minute instead of as many as the machine can start.
 FAILED_START_PAUSE_S = 5.0
 
 
 def end_process() -> None:
     """End the process, so that Ray starts another."""
     logging.shutdown()
+    # Not ``sys.exit``, which ends the one thread of Ray's that runs the call.
     os._exit(CRASH_EXIT_CODE)
 
 

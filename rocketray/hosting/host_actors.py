@@ -33,8 +33,10 @@ from .stored_failures import forget_failure, last_failure, why_no_answer
 
 __all__ = ["ALIVE", "ONCE", "end_hosts", "find_hosts", "take_down", "why_not"]
 
+# Agents are drained in some 15 s, unless shards are unavailable (topology/faust/fetcher.py). A sink
+# may take longer at worst (queries/spark/sink_runner.py); its micro-batch is then repeated.
 STOP_TIMEOUT_S = 60.0
-_GONE_TIMEOUT_S = 10.0
+_GONE_TIMEOUT_S = 10.0  # until Ray has removed a killed actor, whose name is taken until then
 _LOOK_AGAIN_S = 0.1
 ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
 _UNDRAINED = (
@@ -58,6 +60,7 @@ def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
     facts = {key: _facts(handles[key]) for key in sorted(handles, key=_order)}
     asked = {key: handles[key].status.remote() for key, (fact, _) in facts.items() if fact == ALIVE}
     if asked:  # Ray refuses to wait for nothing
+        # All are asked at once, so silent hosts cost this time together, and not one after another.
         ray.wait(list(asked.values()), num_returns=len(asked), timeout=STATUS_TIMEOUT_S)
     hosts = []
     for key, (fact, restarts) in facts.items():
@@ -110,6 +113,7 @@ def end_hosts(handles: Sequence[Any], timeout_s: float = STOP_TIMEOUT_S) -> list
 def why_not(call: Any, timeout_s: float = 0) -> str:
     """Return why *call* did not complete; empty if it did."""
     try:
+        # The call has ended, or its time is over: there is nothing to wait for.
         failure: HostFailure | None = ray.get(call, timeout=0)
     except ray.exceptions.GetTimeoutError:
         return f"it had not finished after {timeout_s:g} s"

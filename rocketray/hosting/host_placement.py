@@ -30,6 +30,7 @@ from .host_plan import HostPlan
 __all__ = ["host_options", "least_busy", "nodes_with", "plan_here", "without_cpus"]
 
 _OPTIONS: Mapping[str, Any] = {
+    # Without a limit: a host that fails at each start pauses itself (host.py).
     "max_restarts": -1,
     "max_task_retries": -1,
     "max_concurrency": 4,  # status while another call waits for the start or the stop

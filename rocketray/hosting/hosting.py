@@ -43,9 +43,10 @@ __all__ = [
     "start_hosts",
 ]
 
+# It may have to unpack the code on a machine, to load Faust or Spark, and to wait for a group.
 START_TIMEOUT_S = 120.0
-_FAILED_STOP_TIMEOUT_S = 10.0
-_START_LOOK_S = 0.5
+_FAILED_STOP_TIMEOUT_S = 10.0  # some of them may have begun to work, so they are drained, too
+_START_LOOK_S = 0.5  # how long Ctrl-C goes unseen
 
 
 def bring_up(
@@ -108,6 +109,7 @@ def scale(
     hosts = [host for host in found if host.number != SINKS]
     _check_scalable(app, found)
     known = next((host.status for host in hosts if host.status is not None), None)
+    # The free numbers, lowest first: a host that was ended by hand leaves a gap.
     numbers = sorted(set(range(len(hosts) + consumers)) - {host.number for host in hosts})
     missing = numbers[: max(0, consumers - len(hosts))]
     if missing:

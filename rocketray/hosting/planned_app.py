@@ -26,6 +26,8 @@ def load_planned(plan: HostPlan) -> App:
         import_from(plan.directory)
     if plan.code is None:
         return load_app(plan.path)
+    # Ray puts the paths of the program that started the host first, and they may exist here, with
+    # other code.
     import_from(Path.cwd(), instead_of=starter_paths())
     return load_app(plan.path, _UPLOADED)
 

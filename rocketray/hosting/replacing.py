@@ -110,6 +110,7 @@ class _Roll:
         number = host.number
         if overlaps:
             taken = {each.number for each in self._hosts}
+            # The new host needs a name before the old one has given its own back.
             number = next(each for each in range(len(taken) + 1) if each not in taken)
         else:
             self._end(host)

@@ -37,7 +37,7 @@ __all__ = ["SparkHost"]
 
 logger = logging.getLogger(__name__)
 
-_LOOK_AGAIN_S = 0.25
+_LOOK_AGAIN_S = 0.25  # how long a failure of all sinks goes unseen
 
 
 class SparkHost:
@@ -97,6 +97,8 @@ class SparkHost:
                 self._end()
             return
         try:
+            # A failure here ends nothing: the caller is told, and the sink is restarted without a
+            # limit.
             service.await_start(self._stopping)
             self._started.set_result(None)
         except Exception as error:  # noqa: BLE001  # the same; the sink is restarted meanwhile
@@ -122,6 +124,7 @@ class SparkHost:
         if plan.data is not None:
             place = Path(plan.data)
         else:
+            # With the address: Spark's processes are not Ray's, and do not inherit which Ray it is.
             place = Cluster(plan.cluster, str(ray.get_runtime_context().gcs_address))
         self._service = SinkService(app, place, restarts=RestartPolicy(limit=None))
         self._service.start()
