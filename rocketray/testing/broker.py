@@ -129,6 +129,7 @@ class Broker(OfOneProcess, what="broker"):
             if loop.time() >= deadline:
                 found = "; ".join([unfinished, *self._failures()])
                 raise TimeoutError(f"not finished within {timeout_s:g} s: {found}")
+            # Handlers run on this loop, so each turn has to leave it to them.
             await asyncio.sleep(0.001)
 
     # Results
@@ -188,6 +189,7 @@ class Broker(OfOneProcess, what="broker"):
         with self._stepped.lock:
             self._stepped.beat()
             self._stepped.step()
+            # Only a feed sets it; a test's own members are polled by the test.
             of_apps = [member for member in self.members() if member.on_revoke is not None]
             return next(filter(None, (each.unfinished(self._visible) for each in of_apps)), "")
 

@@ -15,7 +15,7 @@ from .stepped_node import SteppedNode
 
 __all__ = ["Faults"]
 
-_FULL_DISK = DiskUse(used=99 << 20, free=1 << 20)
+_FULL_DISK = DiskUse(used=99 << 20, free=1 << 20)  # 99 %: beyond all limits of store/retention.py
 
 
 class Faults:
@@ -94,6 +94,7 @@ class Faults:
     def silence(self, member: Member, *, seconds: float) -> None:
         """Drop the heartbeats of a member for that time, without its knowledge."""
         member.silent_until_ms = self._stepped.clock() + round(1000 * seconds)
+        # Until after the silence: its queues are reassigned in it, and again when it returns.
         self._stepped.restless(max(self._stepped.clock(), member.silent_until_ms))
 
     def _watch_disk(self, disk: DiskUse) -> None:

@@ -39,7 +39,7 @@ from rocketray.store.retention import DiskUse, ExpiredFile
 
 __all__ = ["EMPTY_DISK", "LocalNode", "shards_of"]
 
-EMPTY_DISK = DiskUse(0, 1 << 40)
+EMPTY_DISK = DiskUse(0, 1 << 40)  # a test does not depend on the disk of its machine
 
 
 class LocalNode(NodeClient):
@@ -130,6 +130,7 @@ class LocalNode(NodeClient):
         self.state.save()
         self.filter.close()
         self.staging.close()
+        # A look at the property itself would create them.
         if "services" in vars(self):
             self.services.close()
         for process in self.processes.values():

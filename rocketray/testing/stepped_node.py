@@ -39,7 +39,7 @@ _SIZES = {
     "index_hash_slots": 1_000,
     "index_entries": 4_000,
 }
-_BEAT_MS = 1_000
+_BEAT_MS = 1_000  # this and the next two are the intervals of a real node
 _RESTLESS_MS = SESSION_TIMEOUT_MS + 5 * _BEAT_MS  # then all revoked queues have been reassigned
 _SAVE_MS = 5_000
 _EXPIRE_MS = 10_000
@@ -64,6 +64,7 @@ class SteppedNode:
 
     def __init__(self, data: Path, clock: Clock, rules: FilterRules) -> None:
         self.clock = clock
+        # Reentrant: a step makes calls of the node, which take it, too.
         self.lock = threading.RLock()
         self.faults: defaultdict[tuple[str, int], QueueFaults] = defaultdict(QueueFaults)
         """The faults that the test set, by topic and queue."""
@@ -117,6 +118,8 @@ class SteppedNode:
                 task.next_ms = self.clock() + task.run()
             self._go_to(until_ms)
             if not self._is_restless():
+                # The beats, saves and expiries, which ran rarely on the way; services were run in
+                # time.
                 for task in self._tasks[:3]:
                     task.run()
             self.step()
@@ -227,6 +230,7 @@ class SteppedNode:
             if SHARED_PROCESS in self.node.processes:
                 wakeup_ms = self.node.services.step(self.clock())
             wakeup_ms = min(wakeup_ms, self.node.staging.step(self.clock()))
+            # Later than now, or the clock would never advance past a service that is always due.
             self._serving.next_ms = max(wakeup_ms, self.clock() + 1)
 
     def _serve_in_time(self) -> int:
