@@ -62,6 +62,8 @@ def progress_rows(node: NodeClient, group: GroupDescription) -> Iterator[dict[st
         }
         if not group.is_broadcast:
             before = None
+            # The last message that the group has finished: RocketMQ's ``lastTime`` is when it was
+            # stored.
             if offset > shard.min_queue_offset:
                 before = node.messages.at(group.topic, queue, offset - 1)
             pulled = group.pulled.get(queue)

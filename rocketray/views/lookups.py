@@ -19,6 +19,7 @@ def found_by_id(node: NodeClient, topic: str, message_id: str) -> list[StoredMes
     Raises:
         ConfigError: it is no id of any kind.
     """
+    # RocketMQ writes ids in capitals, which the index compares.
     old_id = message_id.upper()
     found = node.messages.query(topic, old_id)
     found = [message for message in found if message.imported_offset_id == old_id]

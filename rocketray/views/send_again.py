@@ -60,6 +60,7 @@ def _with_message(message: StoredMessage) -> SendAgain:
         return SendAgain("base64", _as_json(message.topic, {**fields, "body": encoded}))
     texts = (body, message.tags or "", *message.keys, sharding_key or "", *properties.values())
     is_plain = all(map(str.isprintable, (*texts, *properties)))
+    # ``--property`` divides name and value at the first "=".
     if not is_plain or any("=" in name for name in properties):
         return SendAgain("json", _as_json(message.topic, {**fields, "text": body}))
     options = [] if message.tags is None else [f"--tags={message.tags}"]

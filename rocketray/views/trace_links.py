@@ -15,6 +15,7 @@ __all__ = ["TRACE_ID", "check_trace_url", "trace_id_of"]
 
 TRACE_ID = "{trace_id}"
 """What a template of addresses has in place of the id."""
+# W3C's traceparent: version, trace, parent, flags. Version ff and ids of zeros only are invalid.
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -22,6 +23,7 @@ def trace_id_of(properties: Mapping[str, str]) -> str | None:
     """Return the id, 32 hexadecimal digits; None without a context, or if it is invalid."""
     text = properties.get("traceparent", "").strip()
     match = _PARENT.match(text)
+    # Version 00 ends there; a later one may have more, behind a hyphen.
     if match is None or (
         len(text) > match.end() and (text[:2] == "00" or text[match.end()] != "-")
     ):
