@@ -16,7 +16,7 @@ from rocketray.messaging.api.node_client import NodeClient
 __all__ = ["ConsoleLink"]
 
 _T = TypeVar("_T")
-_THREADS = 16
+_THREADS = 16  # a call to a disk that does not answer holds one for seconds
 
 
 class ConsoleLink:

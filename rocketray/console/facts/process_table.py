@@ -53,6 +53,7 @@ def _parent(entry: Path) -> int | None:
         text = (entry / "stat").read_text(errors="replace")
     except OSError:
         return None  # it has ended
+    # The last bracket: a name may have blanks and brackets in it.
     return int(text.rpartition(")")[2].split()[_PPID_FIELD])
 
 

@@ -18,7 +18,8 @@ __all__ = ["EVERY_S", "LagSample", "Samples", "TopicSample"]
 
 EVERY_S = 10.0
 _KEPT = 360  # an hour
-_NAMES_MAX = 2000  # topics, and groups: a bound on the memory
+# Of topics, and of groups: 360 samples of some 100 bytes each, so 72 MB of either at most.
+_NAMES_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Samples:
 
         As before there are two samples, and while a disk of the topic does not answer.
         """
+        # Seven samples have six intervals of 10 s between them.
         known = [one for one in self.topics.get(topic, ()) if one.end is not None][-7:]
         if len(known) < 2 or self.topics[topic][-1].end is None:
             return None
