@@ -36,6 +36,8 @@ class AuditLog:
                 "that does the same, or a console on a machine with a disk"
             )
         line = json.dumps({"time": self._clock_ms(), "peer": peer, "what": what, **details})
+        # A link is not followed: it could lead to a file that is not the console's. Appended in one
+        # write, lines of two consoles do not mix.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(self._path, flags, 0o600)
         try:

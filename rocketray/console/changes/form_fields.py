@@ -26,7 +26,7 @@ AskFilter = Callable[[Callable[[NodeClient], NamedFilter]], NamedFilter]
 
 EXPRESSION_MAX = 4096
 """The characters of a filter, or of another field of a form, at most."""
-_DIGITS_MAX = 18
+_DIGITS_MAX = 18  # every such number fits the 64 bits of offsets and times
 _NAME = "NAME"
 _NumberT = TypeVar("_NumberT", int, None)
 

@@ -29,7 +29,7 @@ __all__ = ["FilterForm", "MoveForm", "would_change"]
 
 _GOALS = ("latest", "earliest", "offset", "time")
 _SCANNED_MAX = 1_000_000  # some seconds
-_EXAMPLES = 5
+_EXAMPLES = 5  # a page shows them beside the counts
 
 
 @dataclass(frozen=True, slots=True)

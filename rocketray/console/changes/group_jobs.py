@@ -24,6 +24,8 @@ from .group_forms import FilterForm, MoveForm
 
 __all__ = ["GroupJob", "GroupJobs"]
 
+# Both wait for heartbeats of the group's members, which a silent one delays until its session ends,
+# after 10 s.
 _MOVE_S = 30.0
 _MIGRATE_S = 60.0
 
