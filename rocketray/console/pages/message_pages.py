@@ -52,6 +52,7 @@ def message(node: NodeClient, query: Query, context: PageContext) -> dict[str, A
     record["traces"] = [_trace(one, context.trace_url) for one in found]
     if len(found) == 1:
         readers = sorted({one.group for one in node.groups.all() if one.topic == name})
+        # Each reads the message and runs the group's filter on it.
         for reader in readers[:_GROUPS_EXPLAINED_MAX]:
             ask = partial(inquire, node, found[0].offset_message_id, reader, name)
             told, unknown = known(ask)
@@ -109,4 +110,4 @@ def _trace(stored: StoredMessage, template: str | None) -> dict[str, str | None]
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 18
+    return text.isascii() and text.isdecimal() and len(text) <= 18  # fits in 64 bits

@@ -28,7 +28,7 @@ _SECTION = {"topic": "topics", "group": "groups"}
 _YEAR_S = 365 * 24 * 3600
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
-_WIDTH, _HEIGHT = 160, 28
+_WIDTH, _HEIGHT = 160, 28  # of a sparkline, in the units of its viewBox
 
 
 class Renderer:
@@ -113,6 +113,7 @@ def sparkline(series: Sequence[tuple[int, int | None]], label: str) -> Markup:
             lines.append([])
             continue
         x = (time_ms - first) * _WIDTH / max(last - first, 1)
+        # A margin of 2 above and below, or half of the line's width would be cut off.
         y = _HEIGHT - 2 - value * (_HEIGHT - 4) / top
         lines[-1].append(f"{x:.1f},{y:.1f}")
     drawn = Markup("").join(
@@ -142,6 +143,7 @@ def _language_of(request: web.Request) -> str:
 def _own_path(request: web.Request) -> str:
     """Return the page that a link was on, if it is one of this console."""
     to = request.query.get("to", "/")
+    # Browsers take "//host" and "/\host" for addresses of other sites.
     return to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
 
 

@@ -49,7 +49,7 @@ ROWS_MAX = 50
 FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
 _RECORD_MAX = 500
-_RECORD_S = 5.0
+_RECORD_S = 5.0  # then ``complete`` says that there is more
 _PAUSE_S = 0.01
 _OF_KEY_MAX = 64  # messages with a key, the oldest of which is looked for
 _ENDS = ("latest", "earliest")
@@ -148,6 +148,7 @@ class TailRequest:
 def row_of(seen: SeenMessage) -> dict[str, Any]:
     """Return what the page shows of a message: short, and printable."""
     message = seen.message
+    # A character has four bytes at most in UTF-8.
     text = message.body[: 4 * _BODY_CHARS].decode("utf-8", "replace")
     own = {k: v for k, v in message.properties.items() if k not in ("TAGS", "KEYS", "UNIQ_KEY")}
     return {
@@ -263,4 +264,4 @@ def _positions(text: str) -> dict[int, int | None]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 18
+    return text.isascii() and text.isdecimal() and len(text) <= 18  # fits in 64 bits
