@@ -26,7 +26,7 @@ __all__ = ["ConsoleAccess"]
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _COOKIE = "rocketray_console"
-_COOKIE_S = 30 * 24 * 3600
+_COOKIE_S = 30 * 24 * 3600  # it ends earlier with the token, of which each console makes its own
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -111,6 +111,7 @@ class ConsoleAccess:
         answer = web.Response(status=303, headers={"Location": str(place)})
         answer.set_cookie(
             self._cookie_name,
+            # Derived, so that the cookie reveals neither the link nor the CSRF token.
             self._derived("cookie"),
             max_age=_COOKIE_S,
             httponly=True,
@@ -141,6 +142,8 @@ class ConsoleAccess:
             name = urlsplit(f"//{host}").hostname or ""
             ipaddress.ip_address(name)
         except ValueError:
+            # DNS rebinding needs a name, so any address is allowed, and of names only the machine's
+            # own.
             own = {"localhost", self.host.lower()}
             if not self.is_loopback:
                 own |= {socket.gethostname().lower(), socket.getfqdn().lower()}
@@ -156,4 +159,6 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_equal(given: str, wanted: str) -> bool:
+    # Bytes, because texts that are not ASCII raise; "replace", because a header may have lone
+    # surrogates.
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())

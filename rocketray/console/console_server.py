@@ -52,11 +52,12 @@ from .writes import Writes
 
 __all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
 
+# Each has a turn of a thread at each step, of the few in console_link.py.
 STREAMS_MAX = 64
 _FORM_MAX_BYTES = 64 * 1024
 _UNAVAILABLE = 503
-_LIVE_S = 2.0
-_BEAT_S = 10.0
+_LIVE_S = 2.0  # each asks the node for the whole page
+_BEAT_S = 10.0  # a write is how the server notices that a browser is gone
 _LOOK_FOR_QUEUES_S = 2.0
 _STATIC = Path(__file__).parent / "static"
 _ONCE = ("dry", "doctor")  # they ask for what takes long, and is not in the live part of a page
@@ -199,6 +200,7 @@ class Console:
             while True:
                 found = await self._link.run(tail.step)
                 await send("step", found, tail.positions)
+                # Files are read without the node, so its end would not be noticed otherwise.
                 if clock() - looked_s > _LOOK_FOR_QUEUES_S:
                     looked_s = clock()
                     await self._link.run(tail.look_for_queues)
@@ -300,6 +302,7 @@ class Console:
 
 async def _static(request: web.Request) -> web.StreamResponse:
     path = _STATIC / request.match_info["name"]
+    # The name may have an encoded slash, which the router does not divide at.
     if path.parent != _STATIC or path.suffix not in _KINDS or not path.is_file():
         raise web.HTTPNotFound(text="There is no such file.\n")
     return web.Response(

@@ -14,7 +14,7 @@ from .console_server import Console, ConsoleParts
 
 __all__ = ["serve"]
 
-_SHUTDOWN_S = 1.0
+_SHUTDOWN_S = 1.0  # a stop with open pages takes it: live streams do not end by themselves
 
 
 async def serve(parts: ConsoleParts, ended: threading.Event, ready: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ from .pages.tail_stream import TailRequest
 
 __all__ = ["Writes"]
 
-_LETTERS_MAX = 1_000_000
+_LETTERS_MAX = 1_000_000  # if the form has no limit: more than a box is likely to have
 
 
 class Writes:
