@@ -234,7 +234,7 @@ def _deployed() -> Iterator[None]:
 @contextmanager
 def _sinks(run: RunDirectory, session: Future[SparkSession]) -> Iterator[SinkHost]:
     """Run the sink on Spark in this process for the block."""
-    from rocketray.queries.spark.sink import SinkHost  # noqa: PLC0415 - as above
+    from rocketray.queries.spark.sink import SinkHost  # noqa: PLC0415 - beside Ray's start
 
     spark = session.result()
     host = SinkHost(

@@ -173,7 +173,7 @@ def _spark_host(
 ) -> tuple[HostNumber, type, dict[str, Any]]:
     """Return what to start for the sinks of *app*; its modules load Spark, which others spare."""
     with needing_spark(app):
-        from .spark_host import SparkHost  # noqa: PLC0415  # as above
+        from .spark_host import SparkHost  # noqa: PLC0415  # loads Spark
     nodes = nodes_with(plan.labels, spark.num_cpus)
     [node] = least_busy(nodes, *_nodes_of_hosts(app), 1)
     options = host_options(plan, node, spark.num_cpus, left_out=without_cpus(plan.labels))

@@ -21,7 +21,7 @@ __all__ = ["broker", "clock"]
 @pytest.fixture
 def clock() -> Clock:
     """Return the broker's clock; it stands still until the test advances it."""
-    from . import Clock  # noqa: PLC0415 - see above
+    from . import Clock  # noqa: PLC0415 - at the first request
 
     return Clock()
 
@@ -29,7 +29,7 @@ def clock() -> Clock:
 @pytest.fixture
 def broker(tmp_path: Path, clock: Clock) -> Iterator[Broker]:
     """Yield an empty node in this process that is driven by ``clock``."""
-    from . import Broker  # noqa: PLC0415 - see above
+    from . import Broker  # noqa: PLC0415 - at the first request
 
     with Broker(tmp_path / "rocketray", clock=clock) as node:
         yield node

@@ -45,7 +45,7 @@ def group_record(group: GroupDescription) -> dict[str, Any]:
 
 def progress_rows(node: NodeClient, group: GroupDescription) -> Iterator[dict[str, Any]]:
     """Yield a row for each queue of a group; ``held`` is a :class:`FailingMessage` or None."""
-    from rocketray.messaging.api.node_client import lag_of  # noqa: PLC0415 - imports NumPy
+    from rocketray.messaging.api.node_client import lag_of  # noqa: PLC0415 - not needed for --help
 
     lags = lag_of(node, group)
     for queue, shard in enumerate(node.shard_statistics(group.topic)):

@@ -36,7 +36,7 @@ def to_json(message: StoredMessage) -> dict[str, Any]:
 
 def letter_record(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:
     """Return a dead letter, with its attempts, its origin and the error of the last attempt."""
-    from rocketray.broker.retries.retry_records import (  # noqa: PLC0415 - for help
+    from rocketray.broker.retries.retry_records import (  # noqa: PLC0415 - not needed for --help
         origin_of,
         topic_of,
     )

@@ -140,7 +140,7 @@ class RocketRaySource(DataSource):
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's
         """Return a writer for a micro-batch of ``df.writeStream``."""
-        from .topic_writer import stream_writer  # noqa: PLC0415 - as above
+        from .topic_writer import stream_writer  # noqa: PLC0415 - loads Flight
 
         options = parse_writer_options(self.options, process_environ(), is_stream=True)
         return stream_writer(options, schema, overwrite=overwrite)

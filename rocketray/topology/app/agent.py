@@ -259,7 +259,7 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
             subscription = connection.named_filters.get(topic, subscription).subscription
         if subscription.expression_type == "CLASS" or subscription.expression in _EVERYTHING:
             continue  # a predicate cannot be checked, and "*" rejects nothing
-        from rocketray.broker.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
+        from rocketray.broker.filtering.filter_advice import doubts  # noqa: PLC0415 - for the check
 
         topics = channel.matching(connection.topics.all() if channel.pattern else {})
         found = doubts(data, topics, subscription)

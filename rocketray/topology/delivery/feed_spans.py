@@ -59,7 +59,7 @@ def first_messages_of(batch: ConsumedBatch) -> list[TracedMessage]:
 
 def messages_of(batch: ConsumedBatch) -> list[TracedMessage]:
     """Return what spans say of the messages; nothing of all if one is damaged."""
-    from rocketray.tracing import TracedMessage, traced_messages  # noqa: PLC0415 - the same
+    from rocketray.tracing import TracedMessage, traced_messages  # noqa: PLC0415 - OpenTelemetry
 
     try:
         return traced_messages(batch)

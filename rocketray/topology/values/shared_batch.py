@@ -131,6 +131,7 @@ class SharedBatch:
     def _columns_of(self, batch: ConsumedBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
         made = batch.to_arrow(columns)
         if self.is_retry:
+            # Imports Arrow, which only handlers of whole batches need.
             from rocketray.broker.retries.first_topics import with_first_topics  # noqa: PLC0415
 
             made = with_first_topics(made, batch.messages())

@@ -59,7 +59,7 @@ def to_delta(
             Transaction,
             write_deltalake,
         )
-        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415 - as above
+        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415 - optional
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"to_delta needs the package deltalake ({error}); install it: pip install "
