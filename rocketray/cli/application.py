@@ -143,7 +143,7 @@ def application(named: str = "") -> typer.Typer:
             if name == "groups":  # who thinks of one group writes it so
                 tree.add_typer(command, name="group", hidden=True)
     if named not in _PLACES:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - slow
+        from importlib.metadata import entry_points  # noqa: PLC0415 - only where plug-ins count
 
         found = entry_points(group="rocketray.commands")
         for entry in sorted(found, key=lambda each: each.name):

@@ -94,7 +94,7 @@ def _table(ctx: typer.Context, file: str, table: str) -> Mapping[Any, Any]:
 
 
 def _logs(ctx: typer.Context, *, of_apps: bool) -> set[str]:
-    from rocketray.runtime.process_logs.log_index import read_logs  # noqa: PLC0415 - as above
+    from rocketray.runtime.process_logs.log_index import read_logs  # noqa: PLC0415 - for completion
 
     with suppress(OSError, StreamError):
         entries = read_logs(_data(ctx))

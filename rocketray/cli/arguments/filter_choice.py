@@ -109,8 +109,8 @@ def filter_in_files(data: Path, topic: str, chosen: Subscription | FilterName) -
     A disk that joined a cluster does not have the filters: then its coordinator is asked.
     """
     if isinstance(chosen, FilterName):
-        from rocketray.broker.disks.joined_cluster import read_joined  # noqa: PLC0415 - as below
-        from rocketray.broker.named_filters.filter_files import (  # noqa: PLC0415 - not for help
+        from rocketray.broker.disks.joined_cluster import read_joined  # noqa: PLC0415 - slow
+        from rocketray.broker.named_filters.filter_files import (  # noqa: PLC0415 - not for --help
             filters_in,
         )
 

@@ -17,9 +17,9 @@ __all__ = ["apps_of", "host_of_member"]
 
 def apps_of(node: NodeClient) -> AppsApi:
     """Return the calls about the apps of *node*; Ray is used only if the client has joined it."""
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - the same
-    from rocketray.hosting.apps_api import APPS  # noqa: PLC0415 - the same
-    from rocketray.runtime.calls.endpoint import client_of  # noqa: PLC0415 - not for help
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
+    from rocketray.hosting.apps_api import APPS  # noqa: PLC0415 - not needed for --help
+    from rocketray.runtime.calls.endpoint import client_of  # noqa: PLC0415 - not needed for --help
 
     if isinstance(node, LocalClient):
         return client_of(node.transport, APPS)

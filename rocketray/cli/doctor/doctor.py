@@ -35,7 +35,7 @@ def doctor(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> N
 
     Example: rocketray doctor --json
     """
-    from .health_facts import findings  # noqa: PLC0415 - not for help
+    from .health_facts import findings  # noqa: PLC0415 - not needed for --help
 
     worst = "ok"
     settings = read_settings()

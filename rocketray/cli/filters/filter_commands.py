@@ -98,7 +98,7 @@ def check(
     one, and, with --topic, of tags that no recent message has. With --filter it checks that named
     filter of the --topic.
     """
-    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - imports NumPy
+    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - not needed for --help
     from rocketray.views.filter_records import checked_filter, refused_filter  # noqa: PLC0415 - same
 
     if sum(given is not None for given in (expression, tags, filter_name)) != 1:
@@ -176,11 +176,11 @@ def preview(
     with their verdict and why. The number of rejected ones is without those that failed.
     """
     from rocketray.broker.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
-    from rocketray.broker.filtering.preview import preview as run  # noqa: PLC0415 - the same
-    from rocketray.broker.filtering.seen_messages import SeenMessage  # noqa: PLC0415 - the same
-    from rocketray.filters.verdict_values import FilterReason  # noqa: PLC0415 - the same
-    from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - slow
+    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
+    from rocketray.broker.filtering.preview import preview as run  # noqa: PLC0415 - NumPy and Arrow
+    from rocketray.broker.filtering.seen_messages import SeenMessage  # noqa: PLC0415 - Arrow
+    from rocketray.filters.verdict_values import FilterReason  # noqa: PLC0415 - not for --help
+    from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - not for --help
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")
@@ -300,8 +300,8 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate_sql(expression: str, request: dict[str, Any]) -> dict[str, Any]:
-    from rocketray.filters.sql92 import compile_expression  # noqa: PLC0415 - imports NumPy
-    from rocketray.filters.sql92.dialect import DEFAULT_DIALECT, DIALECTS  # noqa: PLC0415 - same
+    from rocketray.filters.sql92 import compile_expression  # noqa: PLC0415 - not needed for --help
+    from rocketray.filters.sql92.dialect import DEFAULT_DIALECT, DIALECTS  # noqa: PLC0415 - slow
 
     properties, dialect = request.get("props"), request.get("dialect", DEFAULT_DIALECT)
     if dialect not in DIALECTS:
@@ -319,7 +319,7 @@ def _evaluate_sql(expression: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate_tag(expression: str | None, tag: object) -> dict[str, Any]:
-    from rocketray.filters.subscription import (  # noqa: PLC0415 - the same
+    from rocketray.filters.subscription import (  # noqa: PLC0415 - not needed for --help
         matches_code,
         matches_exactly,
         parse,

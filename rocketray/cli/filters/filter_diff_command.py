@@ -67,8 +67,8 @@ def diff(
       rocketray filter diff Trade filter:large@1 filter:large
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports NumPy
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
-    from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - slow
+    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
+    from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - not for --help
 
     refuse_cluster("filter diff", data)
     chosen = _filter_of(old, dialect, "OLD"), _filter_of(new, dialect, "NEW")

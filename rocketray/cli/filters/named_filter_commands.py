@@ -78,7 +78,7 @@ def save(
         raise typer.BadParameter("give the filter with --tags, --sql or --where")
     subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
     who = f"{user_name()} on {socket.gethostname()}"
-    from rocketray.views.filter_records import (  # noqa: PLC0415 - imports NumPy
+    from rocketray.views.filter_records import (  # noqa: PLC0415 - not needed for --help
         named_filter_record,
         warning_records,
     )
@@ -197,7 +197,7 @@ def _print(
     by_version: bool = False,
 ) -> None:
     """Print filters with the groups that use them, or *by_version* just that version."""
-    from rocketray.views.filter_records import named_filter_record  # noqa: PLC0415 - as above
+    from rocketray.views.filter_records import named_filter_record  # noqa: PLC0415 - not for --help
 
     rows = []
     for one in found:
@@ -222,7 +222,7 @@ def _warnings(
     node: LocalClient | Connection, topic: str, subscription: Subscription
 ) -> tuple[Advice, ...]:
     """Return the warnings of ``filter check``, with recent messages where they are at hand."""
-    from rocketray.views.filter_records import checked_filter  # noqa: PLC0415 - imports NumPy
+    from rocketray.views.filter_records import checked_filter  # noqa: PLC0415 - not for --help
 
     try:
         data = node.files("comparing a filter with messages")

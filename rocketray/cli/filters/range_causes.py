@@ -38,7 +38,7 @@ def print_causes(
     """
     chosen = _range_of(*within)
     with ask(data) as node:
-        from rocketray.services.explaining.cause_table import (  # noqa: PLC0415 - imports Numba
+        from rocketray.services.explaining.cause_table import (  # noqa: PLC0415 - NumPy and Arrow
             explain_range,
         )
 
@@ -54,7 +54,7 @@ def print_causes(
 def _range_of(
     begin_text: str | None, end_text: str | None, queue_id: int | None, limit: int
 ) -> PreviewRange:
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
 
     begin = None if begin_text is None else parse_bound(begin_text)
     end = None if end_text is None else parse_bound(end_text)

@@ -107,7 +107,7 @@ def tail(
     with stop_signals() as signals, closing(asked_node(data)) as asked:
         subscription = asked.ask(lambda node: filter_on_node(node, topic, chosen))
         asked.ask(lambda node: tell_doubts_of(node, [topic], subscription))
-        from rocketray.messaging.remote.disks_tail import (  # noqa: PLC0415 - imports Numba
+        from rocketray.messaging.remote.disks_tail import (  # noqa: PLC0415 - NumPy and Arrow
             DisksTail,
             TailQuery,
         )
@@ -131,7 +131,7 @@ def tail(
 
 def parse_start(text: str) -> TailStart:
     """Return where a tail begins; raises :class:`typer.BadParameter`."""
-    from rocketray.broker.filtering.tail import TailStart  # noqa: PLC0415 - imports Numba
+    from rocketray.broker.filtering.tail import TailStart  # noqa: PLC0415 - imports NumPy and Arrow
 
     if text in ("latest", "earliest"):
         return TailStart("latest" if text == "latest" else "earliest")

@@ -179,6 +179,6 @@ def _redrive(
 
 def _has_no_ray(node: LocalClient | Connection) -> TypeIs[LocalClient]:
     """Return whether the node's process reads the letters, so that this one need not."""
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for help
+    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
 
     return isinstance(node, LocalClient)

@@ -166,7 +166,7 @@ def _move(
     time_ms: int | None = None,
     offset: int | None = None,
 ) -> None:
-    from rocketray.services.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - the node
+    from rocketray.services.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - slow
 
     with ask(options.data) as connection:
         found = [
@@ -226,7 +226,7 @@ def migrate(
     subscription; with the last of them the change is complete. An interrupted command may be
     repeated. A --filter without a version is the latest one.
     """
-    from rocketray.services.admin import migration  # noqa: PLC0415 - the node
+    from rocketray.services.admin import migration  # noqa: PLC0415 - not needed for --help
 
     if not abort and {tags, sql, where, filter_name} == {None}:
         raise typer.BadParameter(
@@ -258,9 +258,9 @@ def _compare(
     node: LocalClient | Connection, group: str, topic: str, new: Subscription, *, as_json: bool
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
-    from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - the same
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - the same
-    from rocketray.messaging.api.queues_here import queues_of  # noqa: PLC0415 - the same
+    from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports Arrow
+    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
+    from rocketray.messaging.api.queues_here import queues_of  # noqa: PLC0415 - not for --help
     from rocketray.services.admin.waiting_retries import waiting_retries  # noqa: PLC0415 - NumPy
 
     there = chosen_groups(node.groups.all(), group)

@@ -103,7 +103,7 @@ def progress(
 def _lags_of(
     connection: NodeClient, groups: Sequence[GroupDescription]
 ) -> Iterator[tuple[GroupDescription, dict[int, FilteredLag]]]:
-    from rocketray.messaging.api.node_client import lags_of  # noqa: PLC0415 - imports NumPy
+    from rocketray.messaging.api.node_client import lags_of  # noqa: PLC0415 - not needed for --help
 
     topics = connection.topics.all()
     for group, found in zip(groups, lags_of(connection, groups, topics), strict=True):
@@ -215,7 +215,7 @@ def export(
     while it runs. A file that exists is not overwritten.
     """
     from rocketray.actors.cluster.groups_file import rocketmq_files  # noqa: PLC0415 - imports orjson
-    from rocketray.runtime.files.state_files import write_json  # noqa: PLC0415 - as above
+    from rocketray.runtime.files.state_files import write_json  # noqa: PLC0415 - not for --help
 
     files = {directory / name: value for name, value in rocketmq_files(data).items()}
     for path in files:

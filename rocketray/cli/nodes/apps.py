@@ -92,11 +92,11 @@ def up(
     Example: rocketray up trade:app --replace
     """
     from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.hosting.app_path import import_from, load_app  # noqa: PLC0415 - same
-    from rocketray.hosting.host_actors import find_hosts  # noqa: PLC0415 - the same
-    from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - the same
+    from rocketray.hosting.app_path import import_from, load_app  # noqa: PLC0415 - imports Faust
+    from rocketray.hosting.host_actors import find_hosts  # noqa: PLC0415 - imports Ray
+    from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - imports Faust
 
-    from .app_plan import parse_labels, plan_of, queues_to_read  # noqa: PLC0415 - the same
+    from .app_plan import parse_labels, plan_of, queues_to_read  # noqa: PLC0415 - Ray and Faust
 
     import_from(Path.cwd())
     labels = parse_labels(label or ())
@@ -128,7 +128,7 @@ def up(
 def _stay_up(cluster: str, app: str, hosts: list[Host], ended: threading.Event) -> list[str]:
     """Tell what fails until a signal; then take the app down, and return what was not drained."""
     from rocketray.hosting.code_upload import RENEW_S  # noqa: PLC0415 - imports Ray
-    from rocketray.hosting.host_actors import (  # noqa: PLC0415 - the same
+    from rocketray.hosting.host_actors import (  # noqa: PLC0415 - imports Ray
         find_hosts,
         take_down,
     )
@@ -162,13 +162,13 @@ def _replace(
     as_json: bool,
 ) -> None:
     """Replace the hosts of the app at *path* that run other code, and show all hosts."""
-    from rocketray.hosting import replacing  # noqa: PLC0415 - the same
-    from rocketray.hosting.app_path import load_app  # noqa: PLC0415 - the same
-    from rocketray.hosting.code_version import code_version  # noqa: PLC0415 - the same
-    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - the same
-    from rocketray.runtime.clock import system_clock_ms  # noqa: PLC0415 - as above
+    from rocketray.hosting import replacing  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.hosting.app_path import load_app  # noqa: PLC0415 - imports Faust
+    from rocketray.hosting.code_version import code_version  # noqa: PLC0415 - not needed for --help
+    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - not needed for --help
+    from rocketray.runtime.clock import system_clock_ms  # noqa: PLC0415 - not needed for --help
 
-    from .app_plan import plan_of  # noqa: PLC0415 - the same
+    from .app_plan import plan_of  # noqa: PLC0415 - imports Ray and Faust
 
     app = load_app(path)
     version = code_version(path, system_clock_ms())
@@ -250,7 +250,7 @@ def scale(
 
 def _warn_of_changed_code(hosts: Sequence[Host], app: str, consumers: int) -> None:
     """Say that new hosts would run other code than those that are up."""
-    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - not for help
+    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - not needed for --help
 
     known = [host.status for host in hosts if host.status is not None and host.number != SINKS]
     of_directory = [each for each in known if each.version is not None and not each.plan.code]

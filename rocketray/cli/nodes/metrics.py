@@ -55,8 +55,8 @@ def metrics(
     Other machines can reach an address that is not loopback, so it needs --token-file,
     --tls-certificate and --tls-key.
     """
-    from rocketray.services.metrics.metric_families import metrics_of  # noqa: PLC0415 - NumPy
-    from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - as above
+    from rocketray.services.metrics.metric_families import metrics_of  # noqa: PLC0415 - slow
+    from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - prometheus_client
         Access,
         MetricsEndpoint,
     )
@@ -77,7 +77,7 @@ def metrics(
 def _printed(node: NodeClient) -> str:
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - 20 ms
 
-    from rocketray.services.metrics.metric_families import metrics_of  # noqa: PLC0415 - NumPy
+    from rocketray.services.metrics.metric_families import metrics_of  # noqa: PLC0415 - slow
 
     class Once:
         def collect(self) -> list[Metric]:

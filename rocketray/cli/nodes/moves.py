@@ -197,7 +197,7 @@ def _move(
     on_progress: Callable[[RoundProgress], object],
 ) -> tuple[dict[str, Any], str]:
     """Make a move; return its figures, and a text of them."""
-    from rocketray.broker.disks.disks_api import MovedQueue  # noqa: PLC0415 - not for help
+    from rocketray.broker.disks.disks_api import MovedQueue  # noqa: PLC0415 - not needed for --help
 
     moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
     while not isinstance(moved, MovedQueue):

@@ -48,7 +48,7 @@ class NodeMetrics:
             if (host, token_file, certificate, key) != (LOOPBACK, None, None, None):
                 raise ConfigError("the options --metrics-… need a port: give --metrics-port, too")
             return
-        from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - NumPy
+        from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - not for help
             Access,
             MetricsEndpoint,
         )
@@ -63,7 +63,7 @@ class NodeMetrics:
             self._connection = node.connection()
         if with_ray:
             from rocketray.runtime.ray_process import ray_metrics  # noqa: PLC0415 - Ray
-            from rocketray.services.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - NumPy
+            from rocketray.services.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - optional
 
             if not ray_metrics.exports_metrics():
                 progress(_NO_AGENT)
@@ -72,7 +72,7 @@ class NodeMetrics:
             self._mirror.start()
 
     def _read(self) -> list[Metric]:
-        from rocketray.services.metrics.metric_families import (  # noqa: PLC0415 - NumPy
+        from rocketray.services.metrics.metric_families import (  # noqa: PLC0415 - not for help
             metrics_of,
         )
 

@@ -205,7 +205,7 @@ def start(
         cluster, ray_address = named.name, ray_address or named.ray_address
     mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
     from rocketray.actors.cluster.node import Node  # noqa: PLC0415 - Ray takes a second
-    from rocketray.runtime.process_logs.log_output import own_log  # noqa: PLC0415 - as above
+    from rocketray.runtime.process_logs.log_output import own_log  # noqa: PLC0415 - not for --help
 
     progress(f"starting a node on {data.resolve()}")
     options = NodeOptions(
@@ -298,7 +298,7 @@ def disk(
 
 def _log_in_file(node: Node) -> None:
     """Log from INFO on to a file of the node; the terminal shows warnings, as before."""
-    from rocketray.runtime.process_logs.log_output import log_in_file  # noqa: PLC0415 - as above
+    from rocketray.runtime.process_logs.log_output import log_in_file  # noqa: PLC0415 - at start
 
     handler = log_in_file(node.data, _PART, [str(Path(node.description()["logs"]) / RAY_LOG)])
     if handler is None:

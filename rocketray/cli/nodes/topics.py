@@ -314,7 +314,7 @@ def _retention(
     age: str | None, size: str | None, present: RetentionPolicy | None = None
 ) -> RetentionPolicy:
     """Return the retention of the two options; one that is absent keeps its value of *present*."""
-    from rocketray.store.retention import KEEP_ALL, RetentionPolicy  # noqa: PLC0415 - for help
+    from rocketray.store.retention import KEEP_ALL, RetentionPolicy  # noqa: PLC0415 - not for help
 
     present = present or KEEP_ALL
     try:

@@ -104,8 +104,8 @@ def _place_of(path: Path) -> _Place | None:
 
 def _of_catalog(path: Path, place: _Place | None) -> tuple[str, tuple[str, int], bool]:
     """Return the path of the catalog, a shard's store host, and whether its process is shared."""
-    from rocketray.broker.topics.catalog import TopicCatalog  # noqa: PLC0415 - the same
-    from rocketray.runtime.files.paths import config_directory  # noqa: PLC0415 - slow import
+    from rocketray.broker.topics.catalog import TopicCatalog  # noqa: PLC0415 - not for --help
+    from rocketray.runtime.files.paths import config_directory  # noqa: PLC0415 - not for --help
 
     if place is None:
         raise ConfigError(
@@ -125,8 +125,8 @@ def _of_catalog(path: Path, place: _Place | None) -> tuple[str, tuple[str, int],
 
 def _models(place: _Place | None, *, is_shared: bool) -> list[StoreConfig]:
     """Return the settings of other shards of the node, and the defaults; the likeliest first."""
-    from rocketray.base.config import StoreConfig  # noqa: PLC0415 - the same
-    from rocketray.broker.shards.shard_process import SHARED_FILE_SIZES  # noqa: PLC0415 - slow
+    from rocketray.base.config import StoreConfig  # noqa: PLC0415 - not needed for --help
+    from rocketray.broker.shards.shard_process import SHARED_FILE_SIZES  # noqa: PLC0415 - Arrow
 
     sizes: dict[str, Any] = dict(SHARED_FILE_SIZES)
     defaults = [StoreConfig(), StoreConfig(**sizes)]

@@ -54,7 +54,7 @@ def import_messages(
     because their names are too long, and names them. The exit code is 0 when all is imported.
     """
     from rocketray.services.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - the same
+    from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - Arrow
 
     if bool(topics) == all_topics:
         raise typer.BadParameter("give --topic, once or more, or --all")

@@ -182,6 +182,6 @@ def _pull_limits(limits: str) -> PullLimits:
 
 
 def _registered(path: Path | None) -> Registered:
-    from rocketray.filters.consumer_filter_data import read_filters  # noqa: PLC0415 - NumPy
+    from rocketray.filters.consumer_filter_data import read_filters  # noqa: PLC0415 - not for help
 
     return {} if path is None else read_filters(path)

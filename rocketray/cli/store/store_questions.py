@@ -144,8 +144,8 @@ class Answers:
 
     def _filter(self, question: _Question) -> MessageFilterLike:
         from rocketray.filters.expression_filter import ExpressionFilter  # noqa: PLC0415 - NumPy
-        from rocketray.filters.message_filter import MessageFilter  # noqa: PLC0415 - the same
-        from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - the same
+        from rocketray.filters.message_filter import MessageFilter  # noqa: PLC0415 - imports Arrow
+        from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - not for --help
 
         if question.text("op").startswith("tag"):
             return MessageFilter(Subscription.tags(question.text("sub", default="*")))

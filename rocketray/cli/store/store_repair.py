@@ -120,7 +120,7 @@ def recover(
     time.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     from rocketray.store.files.store_settings import Salvage  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - the same
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - NumPy and Arrow
 
     for restored in restore_lost_settings(directory, store_host, index_hash_slots):
         _print_settings(restored, as_json=as_json)

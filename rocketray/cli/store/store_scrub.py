@@ -75,10 +75,10 @@ def _settings(path: Path) -> StoreConfig:
 
 def _end_of(path: Path, index_hash_slots: int | None) -> tuple[int, bool]:
     """Return up to where the log can be read, and whether a process may write it meanwhile."""
-    from rocketray.runtime.files.paths import CONTROL_PAGE  # noqa: PLC0415 - slow
+    from rocketray.runtime.files.paths import CONTROL_PAGE  # noqa: PLC0415 - not needed for --help
     from rocketray.runtime.ipc.control_page_reader import ControlView  # noqa: PLC0415 - NumPy
-    from rocketray.store.files.file_system import SYSTEM_FILES  # noqa: PLC0415 - the same
-    from rocketray.store.files.open_mark import was_clean  # noqa: PLC0415 - the same
+    from rocketray.store.files.file_system import SYSTEM_FILES  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.files.open_mark import was_clean  # noqa: PLC0415 - imports NumPy
 
     if was_clean(path, SYSTEM_FILES):
         with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):
