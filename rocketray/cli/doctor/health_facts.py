@@ -240,6 +240,7 @@ def _port(use: str, port: int, *, lives: bool) -> Finding:
 def _taken(port: int) -> str | None:
     """Return why *port* cannot be had."""
     with socket.socket() as server:
+        # Else the port of a server that has just ended would seem to be taken.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             server.bind(("127.0.0.1", port))
