@@ -42,5 +42,6 @@ def parse_object(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(value, dict):
+        # Not a TypeError: callers catch one error for whatever is no object.
         raise ValueError(f"not a JSON object, but a {type(value).__name__}")  # noqa: TRY004
     return value

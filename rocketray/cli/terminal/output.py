@@ -40,7 +40,7 @@ __all__ = [
 
 _PIPE_BYTES = 4096  # one page, the least: such a pipe can be written to when it is empty
 _LOOK_MS = 250  # how long a signal may go unseen
-_PAUSE_S = 0.001
+_PAUSE_S = 0.001  # a waiting reader takes what is there within microseconds
 
 
 class OutputClosedError(Exception):
