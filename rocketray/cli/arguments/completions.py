@@ -25,8 +25,8 @@ __all__ = [
     "completed_words",
 ]
 
-_MAX_BYTES = 64 << 20  # of a state file
-_INTERNAL = "%"
+_MAX_BYTES = 64 << 20  # of a state file: reading a larger one would make the shell wait
+_INTERNAL = "%"  # what RocketMQ's names of retry and dead-letter topics begin with
 
 
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -107,6 +107,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _number(value: bytes) -> int | None:
+    # Ten digits have all queue ids of 32 bits.
     if value and not (value.isdigit() and len(value) <= 10):
         raise ValueError(f"%p: {_shown(value)} is not the number of a queue")
     return int(value) if value else None

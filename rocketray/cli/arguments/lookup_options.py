@@ -29,7 +29,7 @@ __all__ = [
 
 MAX_DEFAULT = 64
 _AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
-_MAX_LIMIT = 100_000
+_MAX_LIMIT = 100_000  # all are in memory, with their bodies, until they are printed
 
 
 def parse_time_ms(text: str, wanted: str = "a time") -> int:

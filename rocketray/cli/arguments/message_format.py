@@ -90,6 +90,7 @@ def parse_format(text: str) -> MessageFormat:
 
 
 def _text(text: str) -> bytes:
+    # Bytes of the shell that are not UTF-8 come as surrogates, and leave as the same bytes.
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -86,6 +86,7 @@ class Outgoing:
 
 def one_line(message: StoredMessage) -> str:
     """Return *message* for people: its place, tag, keys, any flags, and the start of its body."""
+    # A character has four bytes at most in UTF-8: the rest of a large body is not decoded.
     body = message.body[: 4 * _SHOWN_BODY_CHARS].decode("utf-8", "replace")[:_SHOWN_BODY_CHARS]
     shown = printable(body)
     place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
@@ -146,6 +147,7 @@ def _delay(value: Mapping[str, Any]) -> Delay | None:
     level, delay_ms, deliver_at_ms = (_number(value, name) for name in _DELAYS)
     if sum(one is not None for one in (level, delay_ms, deliver_at_ms)) > 1:
         raise InvalidMessageError(f"give one of {', '.join(_DELAYS)}: a message has one delay")
+    # Twice the limit is refused as any larger delay, at which ``timedelta`` would overflow.
     delay = None if delay_ms is None else timedelta(milliseconds=min(delay_ms, 2 * DELAY_MAX_MS))
     return Delay.of(level, delay, deliver_at_ms)
 

@@ -46,7 +46,7 @@ __all__ = [
     "ray_stderr_in_file",
 ]
 
-_LOOK_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 1.0  # a look reads files of the node and /proc
 _GRACE_S = 10.0  # the command notices it by itself within a few
 _STDERR = 2
 RAY_LOG = "commands.err"
@@ -134,6 +134,9 @@ def chosen_place(data: Path) -> Path | Cluster:
         ConfigError: --data and --cluster are both given.
     """
     otherwise = process_environ().get(DATA_VARIABLE), str(read_settings().data)
+    # typer does not say where a value is from: the environment's and the file's look like the
+    # option's. So an option that repeats one of them counts as not given, which names the same
+    # place.
     is_given = data is not DEFAULT_DATA and str(data) not in otherwise
     cluster = chosen_cluster()
     if cluster is None:
@@ -177,6 +180,7 @@ def ray_stderr_in_file(data: Path) -> bool:
     if before is None or sys.stderr is not before or before.fileno() != _STDERR:
         return False
     before.flush()
+    # A copy of file 2 as it was, before that is replaced.
     terminal = os.fdopen(
         os.dup(_STDERR), "w", buffering=1, encoding=before.encoding, errors=before.errors
     )
