@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Labels", "parse_labels", "plan_of", "queues_to_read"]
 
-_LARGE_BYTES = 1 << 20
+_LARGE_BYTES = 1 << 20  # smaller ones are uploaded before a user has read a line about it
 _IGNORES_GITIGNORE = "RAY_RUNTIME_ENV_IGNORE_GITIGNORE"  # Ray's own variable, for its uploads
 Labels = tuple[tuple[str, str], ...]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["down", "scale", "up"]
 
-_LOOK_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 1.0  # each look asks Ray and every host; how late a failure is told
 _AppArgument = Annotated[
     str, typer.Argument(metavar="APP", help="The app's id.", autocompletion=complete_apps)
 ]

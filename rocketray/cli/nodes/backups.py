@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["backup", "restore"]
 
-_MB = 1_000_000
+_MB = 1_000_000  # as disks are sold, and copies timed
 
 
 def backup(

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["console", "doctor_records", "host_records"]
 
 _PORT = 8480
-_ROCKETRAY = (sys.executable, "-P", "-m", "rocketray")
-_COMMAND_S = 60.0
+_ROCKETRAY = (sys.executable, "-P", "-m", "rocketray")  # -P: not from the current directory
+_COMMAND_S = 60.0  # joining a Ray takes seconds, and longer on a busy machine
 
 
 def console(

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["logs"]
 
 _LINES = 200
-_LINES_MAX = 1_000_000
-_LOOK_S = 0.25
+_LINES_MAX = 1_000_000  # the last lines are held in memory
+_LOOK_S = 0.25  # how late a line is shown
 
 
 def logs(

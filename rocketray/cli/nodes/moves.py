@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["drain", "move_queue", "rebalance"]
 
-_STEP_S = 2.0
+_STEP_S = 2.0  # a call returns after it, with how far the copy is
 _MB = 1_000_000
 _DISK = "UUID of the disk, or its first characters; see: rocketray topology"
 DryRunOption = Annotated[
@@ -203,6 +203,7 @@ def _move(
     while not isinstance(moved, MovedQueue):
         on_progress(moved)
         moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
+    # An empty queue is copied in no measurable time.
     rate = moved.copied_bytes / max(moved.copied_s, 1e-3) / 1e6
     figures = {
         "copiedBytes": moved.copied_bytes,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["disk", "start"]
 
 _LOG = logging.getLogger(__name__)
-_LOOK_AGAIN_S = 0.5
+_LOOK_AGAIN_S = 0.5  # how long a node without its Ray goes unseen
 _PART = "node"
 _DATA_MODE = "700"
 _DataModeOption = Annotated[

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["status"]
 
-_WATCHED_EVERY_S = 2.0
-_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_WATCHED_EVERY_S = 2.0  # two reports of each member
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # to the first cell, clear the screen, and what was scrolled off
 
 
 def status(

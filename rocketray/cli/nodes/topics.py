@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["TopicWait", "topics"]
 
 topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
-_QUEUES_DEFAULT = 4
+_QUEUES_DEFAULT = 4  # as RocketMQ's producers: defaultTopicQueueNums
 _KeepOption = Annotated[
     str | None, typer.Option(metavar="TIME", help="Remove messages at this age: 90s, 72h, 7d.")
 ]
@@ -69,7 +69,7 @@ _BitmapsOption = Annotated[
         help="Keep filter bitmaps for SQL92 groups: on, off, or auto (where they save time)."
     ),
 ]
-_SILENT_S = 5.0
+_SILENT_S = 5.0  # a start that takes less says nothing
 
 
 class TopicWait:

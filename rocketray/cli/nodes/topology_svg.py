@@ -11,9 +11,9 @@ from rocketray.cli.terminal.quantities import format_size
 
 __all__ = ["numbers_text", "topology_svg"]
 
-_WIDTH, _GAP, _PAD, _LINE = 340, 20, 14, 20
-_HEAD_LINES = 4
-_NAME_MAX, _PLACE_MAX = 34, 46
+_WIDTH, _GAP, _PAD, _LINE = 340, 20, 14, 20  # pixels: a card, between cards, inside, a line
+_HEAD_LINES = 4  # of a card above its queues: machine, UUID, directory, state
+_NAME_MAX, _PLACE_MAX = 34, 46  # characters; 46 of 12 pixels fill a card but for its padding
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .small { font-size: 12px; fill: #59636e }
