@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["Notices", "parse_start", "summary", "tail"]
 
 _PAUSE_S = 0.05  # between two looks at a queue without new messages
-_LOOK_FOR_QUEUES_S = 2.0
-_HINT_S = 3.0
+_LOOK_FOR_QUEUES_S = 2.0  # it asks the node for the topic; queues are added rarely
+_HINT_S = 3.0  # of silence at the start; then a line says what is waited for
 _GRACE_S = 1.0  # an answer from another machine takes no longer, once its service runs
 
 
