@@ -178,6 +178,7 @@ def _pull_limits(limits: str) -> PullLimits:
 
     if limits == "broker":
         return PullLimits.broker()
+    # 256 MiB, and no time, are as good as no limit: a read ends where its queue file does.
     return PullLimits(max_bytes=1 << 28, max_time_ms=inf, max_queue_files=1)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Answers", "Registered"]
 
 Registered = Mapping[str, Mapping[str, "ConsumerFilterData"]]
-_SCAN_MAX_COUNT = 10_000
+_SCAN_MAX_COUNT = 10_000  # of one read; the scan continues behind it
 _KEY_MAX_COUNT = 64  # maxMsgsNumBatch
 _Answer = dict[str, Any]
 

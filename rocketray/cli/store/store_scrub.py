@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SCRUB_RATE_DEFAULT", "scrub_store"]
 
+# Sixteen times the rate of a node's own scrub, as a person waits for the end of this one.
 SCRUB_RATE_DEFAULT = format_bytes(16 * 1024 * 1024)
-_PROGRESS_S = 5.0
+_PROGRESS_S = 5.0  # between two lines on stderr
 _IN_USE = 2  # files at the end of a log whose flushed offset is not known: a next one is prepared
 
 
@@ -50,6 +51,7 @@ def scrub_store(path: Path, index_hash_slots: int | None, bytes_a_second: int) -
             places = len(scrubber.progress.damage)
             progress(f"{path}: {share} % of {scrubber.all_bytes} bytes read, {places} problems")
         if bytes_a_second:
+            # Against the start, so that what a slow disk lost is made good later.
             time.sleep(max(0.0, begun_s + read / bytes_a_second - time.monotonic()))
     return {
         "directory": str(path),
