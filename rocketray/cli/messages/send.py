@@ -43,6 +43,7 @@ _ONE = (
     *("--delay-level", "--delay", "--deliver-at"),
 )
 """What describes one message, and not those of stdin."""
+# A full queue stops the reading of stdin, so a slow reader of stdout holds up the sender.
 _UNACKNOWLEDGED_MAX = 16_384  # messages that are sent and not yet printed
 
 
