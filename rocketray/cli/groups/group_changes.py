@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["migrate", "reset", "seek", "skip"]
 
-_WAIT_S = 30.0
+_WAIT_S = 30.0  # for members to release the queues: a silent one does when its 10 s are over
 _EXAMPLES = 5  # of each difference, in a dry run
 
 OnlyTopicOption = Annotated[
