@@ -131,6 +131,7 @@ def application(named: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["--help", "-h"]},
     )
     tree.callback()(_root)
+    # The hidden name below; the tables know commands by the other one.
     named = {"group": "groups"}.get(named, named)
     for name, module in _PLACES.items():
         if named not in _PLACES or name == named:

@@ -16,8 +16,8 @@ from rocketray.errors import ConfigError
 
 __all__ = ["option_defaults"]
 
-_OF_THE_NODE = ("data", "cluster", "ray-address")
-_NEVER = ("help", "json", "version")
+_OF_THE_NODE = ("data", "cluster", "ray-address")  # one node for all commands: set once, at the top
+_NEVER = ("help", "json", "version")  # as defaults, they would change what every script gets
 _SCALARS = (str, int, float, bool)
 
 
