@@ -71,6 +71,7 @@ async def red_eyes(stream: Stream[Any]) -> None:
     path = tally_path((await app.connect()).data, "red_eyes")
     tally = load_tally(path)
     async for batch in stream.batches(_COLUMNS):
+        # It counts what it yields; the bodies are not needed.
         for _ in tally.fresh_bodies(batch):
             pass
         save_tally(tally, path)

@@ -16,7 +16,7 @@ __all__ = ["ConsumerResult", "DemoReport", "SparkResult"]
 
 _COLUMNS = ("result", "what", "found", "expected", "verdict", "speed")
 _VERDICTS = ("WRONG", "ok")
-_BUSIEST = 3
+_BUSIEST = 3  # as many as fit in a line
 _Cells = tuple[str, str, int, int | None, bool, str]
 
 

@@ -51,9 +51,10 @@ logger = logging.getLogger(__name__)
 
 _APP = "rocketray_demo.app:app"
 _AGENTS = ("destinations", "late_from_jfk", "red_eyes")
-_POLL_S = 0.2
+_POLL_S = 0.2  # each look asks the coordinator, or Spark
 _STALL_S = 60.0  # without any progress of a consumer
 _SINK_QUIET_S = 30.0  # longer than a micro-batch takes, also the first on a slow machine
+# For a run over what is left, if the running query has reported nothing for so long as above.
 _SINK_TIMEOUT_S = 120.0
 _PREDICATE_LIMIT_MS = 30_000  # far more than it takes: a busy machine must not fail the run
 _STDERR = 2

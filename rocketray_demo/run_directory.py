@@ -45,6 +45,7 @@ def open_run(
     if resume is not None:
         return _resumed(resume.resolve(), limit, data)
     now = datetime.now(UTC).astimezone()
+    # Without the last three digits of the microseconds.
     path = (data or _RUNS / now.strftime("%Y%m%d-%H%M%S-%f")[:-3]).resolve()
     if (path / _DESCRIPTION).exists():
         raise ConfigError(f"{path} has a run of the demo; resume it: --resume {path}")

@@ -86,4 +86,5 @@ def load_tally(path: Path) -> Tally:
 def save_tally(tally: Tally, path: Path) -> None:
     """Replace *path* atomically; a reader finds a whole tally, also if this process has ended."""
     tally.last_ms = system_clock_ms()
+    # Without a sync: the demo survives the end of its processes, and not a power failure.
     replace_file(path, orjson.dumps(asdict(tally)), sync=False)
