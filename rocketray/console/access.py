@@ -62,6 +62,7 @@ class ConsoleAccess:
 
     def link(self) -> str:
         """Return the address that opens the console."""
+        # Nothing listens here: a browser cannot open the addresses that stand for all of a machine.
         shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}  # noqa: S104
         host = shown.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={self.token}"

@@ -119,6 +119,7 @@ class TopicDatasource(Datasource):  # type: ignore[misc]  # Ray has no types
             return self
         kept = tuple(name for name in projection_map if name in self._plan.columns)
         projected = copy(self)
+        # Private, but of a copy of this object.
         projected._plan = replace(self._plan, columns=kept or ("queueOffset",))  # noqa: SLF001
         return projected
 

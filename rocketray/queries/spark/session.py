@@ -113,7 +113,7 @@ def enter_thread(session: SparkSession) -> None:
     In a thread that did not make the session it would not find formats in Python, such as ours.
     """
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as pyspark's own modules do it
-    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+    jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001 - the same
 
 
 def check_callbacks(session: SparkSession) -> None:

@@ -84,6 +84,7 @@ class Window:
             self._held = held
             self._changed.notify()
 
+    # SharedWindow counts by queue; here all queues are one.
     def _count(self, queue_id: int, messages: int, size_bytes: int) -> None:  # noqa: ARG002
         self._messages += messages
         self._bytes += size_bytes
