@@ -58,7 +58,7 @@ _OWN_TIMERS = frozenset(  # the names of the user's have a dot, or are the user'
     | {"table_cleanup"}
 )
 _PRINTED = 25  # between INFO and WARNING
-_EARLY_LINES = 10_000
+_EARLY_LINES = 10_000  # from this number on, lines go to the file at once, if there is one
 
 
 def show_log() -> None:

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 # As many messages as wait are sent at once, up to this: a batch holds the only thread.
 BATCH_MAX_MESSAGES = 1024
-WAITING_MAX_MESSAGES = 8 * BATCH_MAX_MESSAGES
+WAITING_MAX_MESSAGES = 8 * BATCH_MAX_MESSAGES  # in memory, with their bodies; then ``put`` waits
 # Then the batch fails, and with it the app, at its next commit.
 _RETRY_FOR_S = 30.0
 

@@ -53,7 +53,7 @@ class QueueHolders:
         return max((one.epoch(queue_id) for one in self.holders(queue_id)), default=0)
 
     def hold(self, holder: PartHolder, queue_ids: Iterable[int]) -> None:
-        """Add *holder* to *queue_ids*."""
+        """Note that *holder* reads *queue_ids* from now on, also if it did so before."""
         for queue_id in queue_ids:
             self._holders.setdefault(queue_id, set()).add(holder)
 

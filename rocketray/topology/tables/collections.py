@@ -151,7 +151,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return encoded
 
     def encode_value(self, value: Any) -> bytes:
-        """Return the bytes of *value*."""
+        """Return the body of a change to *value*, by the table's value type and serializer."""
         encoded: bytes = self.app.serializers.dumps_value(
             self.value_type, value, serializer=self.value_serializer
         )

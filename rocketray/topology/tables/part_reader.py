@@ -21,7 +21,7 @@ __all__ = ["PartReader"]
 
 logger = logging.getLogger(__name__)
 
-READ_MAX_MESSAGES = 1000
+READ_MAX_MESSAGES = 1000  # applied at once, on the loop that the app's handlers share
 
 
 @dataclass(slots=True)

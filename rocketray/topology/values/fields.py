@@ -53,7 +53,7 @@ class MessageFields:
                 )
 
     def tag_of(self, value: Any) -> str | None:
-        """Return the tag in *value*, or None."""
+        """Return the text of the tag's field in *value*; None without such a field."""
         return None if self.tag is None else _text_of(value, self.tag)
 
     def keys_of(self, value: Any) -> list[str]:
