@@ -35,7 +35,7 @@ EARLIEST = -2  # these two numbers are those of Spark's Kafka source
 LATEST = -1
 ORIGIN = "@"
 _JSON_MAX_CHARS = 1 << 20  # some 50,000 queues
-_OFFSET_MAX = (1 << 63) - 1
+_OFFSET_MAX = (1 << 63) - 1  # the store's offsets have 64 bits, with a sign
 
 QueueOffsets = dict[QueueKey, int]
 """The next queue offset of each queue."""

@@ -21,7 +21,7 @@ __all__ = ["TopicChoice", "assigned", "matching", "named"]
 
 _TOPICS_MAX = 1000  # each look reads the ends of all their queues
 _PATTERN_MAX_CHARS = 1000  # it is matched with each topic of the catalog, whenever that changes
-_ASSIGNED_MAX_CHARS = 1 << 20
+_ASSIGNED_MAX_CHARS = 1 << 20  # more than a hundred thousand queue ids
 _NEAR = 0.75  # as the catalog suggests topics
 _QUEUE_ID_MAX = (1 << 31) - 1  # a record has 32 bits for it
 

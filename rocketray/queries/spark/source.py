@@ -191,7 +191,6 @@ class _Reading:
         queues: TopicQueues,
         subscription: Subscription,
     ) -> list[InputPartition]:
-        """Return the tasks for *ranges*."""
         tasks = divide(ranges, bounds, self._options.division)
         found = placed(tasks, queues.place, self._begun)
         return [RangesTask(parts, subscription) for parts in found]
