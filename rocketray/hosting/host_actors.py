@@ -37,7 +37,7 @@ __all__ = ["ALIVE", "ONCE", "end_hosts", "find_hosts", "take_down", "why_not"]
 # may take longer at worst (queries/spark/sink_runner.py); its micro-batch is then repeated.
 STOP_TIMEOUT_S = 60.0
 _GONE_TIMEOUT_S = 10.0  # until Ray has removed a killed actor, whose name is taken until then
-_LOOK_AGAIN_S = 0.1
+_LOOK_AGAIN_S = 0.1  # each look asks Ray once for each host that is left
 ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
 _UNDRAINED = (
     "was ended before it was drained, so messages that it had finished may be redelivered",
