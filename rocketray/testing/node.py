@@ -108,7 +108,7 @@ class LocalNode(NodeClient):
         ]
 
     def shard(self, topic: str, queue_id: int) -> OwnedShard:
-        """Return a shard."""
+        """Return the shard that is open for a queue."""
         return self._process(self.topics.get(topic).process_of(queue_id)).shard(topic, queue_id)
 
     @cached_property
