@@ -54,11 +54,11 @@ __all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
 
 # Each has a turn of a thread at each step, of the few in console_link.py.
 STREAMS_MAX = 64
-_FORM_MAX_BYTES = 64 * 1024
+_FORM_MAX_BYTES = 64 * 1024  # some fields of EXPRESSION_MAX characters, as they are encoded
 _UNAVAILABLE = 503
 _LIVE_S = 2.0  # each asks the node for the whole page
 _BEAT_S = 10.0  # a write is how the server notices that a browser is gone
-_LOOK_FOR_QUEUES_S = 2.0
+_LOOK_FOR_QUEUES_S = 2.0  # it asks the node for the topic; queues are added rarely
 _STATIC = Path(__file__).parent / "static"
 _ONCE = ("dry", "doctor")  # they ask for what takes long, and is not in the live part of a page
 _TAIL_FIELDS = {
@@ -121,7 +121,7 @@ class Console:
         self._streams = 0
 
     def application(self) -> web.Application:
-        """Return the application."""
+        """Return the aiohttp application, which takes samples of the node while it is served."""
         app = web.Application(
             middlewares=[self._access.middleware, self._failures()],
             client_max_size=_FORM_MAX_BYTES,

@@ -16,7 +16,7 @@ __all__ = ["RATE_MAX", "RedriveJob", "Redrives"]
 
 # A step asks for as many letters as a second may have, and holds them in memory.
 RATE_MAX = 10_000
-_STEP_S = 1.0
+_STEP_S = 1.0  # a step sends as many letters as a second may have
 
 
 @dataclass(slots=True)

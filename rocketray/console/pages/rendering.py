@@ -53,7 +53,7 @@ class Renderer:
         self._templates.globals |= {"csrf": csrf, "nav": _NAV, "sparkline": sparkline, "bar": bar}
 
     def page(self, request: web.Request, name: str, record: dict[str, Any]) -> web.Response:
-        """Return a page."""
+        """Return page *name* with its *record*, in the language of the *request*."""
         template = self._templates.get_template(f"{name}.html")
         text = template.render(self._values(request, name, record))
         return web.Response(text=text, content_type="text/html")

@@ -50,7 +50,7 @@ FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
 _RECORD_MAX = 500
 _RECORD_S = 5.0  # then ``complete`` says that there is more
-_PAUSE_S = 0.01
+_PAUSE_S = 0.01  # between two looks while nothing has arrived
 _OF_KEY_MAX = 64  # messages with a key, the oldest of which is looked for
 _ENDS = ("latest", "earliest")
 _AT = ("offset", "time", "key")
@@ -94,7 +94,7 @@ class TailRequest:
         return request
 
     def chosen(self) -> Subscription | FilterName:
-        """Return the filter, or its name."""
+        """Return what ``kind`` and ``expression`` choose: a filter, or the name of one."""
         return filter_or_name(self.kind, self.expression)
 
     def subscription(self, ask: AskFilter) -> Subscription:
