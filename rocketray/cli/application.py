@@ -31,7 +31,7 @@ from .terminal.output import OutputClosedError, drop_output, print_any_text
 __all__ = ["application", "command_tree", "main"]
 
 _COMMAND_ERROR: Any = typer.BadParameter.__mro__[2]  # click's ClickException, wherever typer has it
-_INTERRUPTED = 128 + signal.SIGINT
+_INTERRUPTED = 128 + signal.SIGINT  # what a shell reports of a process that the signal ended
 _READER_GONE = 128 + signal.SIGPIPE
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

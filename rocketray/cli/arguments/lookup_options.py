@@ -27,7 +27,7 @@ __all__ = [
     "span_of",
 ]
 
-MAX_DEFAULT = 64
+MAX_DEFAULT = 64  # as RocketMQ's maxMsgsNumBatch
 _AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
 _MAX_LIMIT = 100_000  # all are in memory, with their bodies, until they are printed
 

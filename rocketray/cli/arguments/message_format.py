@@ -28,7 +28,7 @@ _TOKENS: dict[str, Callable[[StoredMessage], bytes]] = {
     "%u": lambda message: _text(message.unique_key or ""),
 }
 _ESCAPES = {"%%": b"%", "\\n": b"\n", "\\t": b"\t", "\\r": b"\r", "\\0": b"\0", "\\\\": b"\\"}
-_MAX_CHARS = 4096
+_MAX_CHARS = 4096  # it is walked for each message
 _HELP = (
     "Write this of each message, and nothing else: %t topic, %p queue, %o offset, %k keys, %g tag, "
     "%T store time in milliseconds, %s body as it is, %S its size, %h properties, %i offset "

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 OPEN_FILES_WANTED = 4096  # 2,000 queues in a process: 2 files for a queue, and some 100 others
-OPEN_FILES_LEAST = 1024
+OPEN_FILES_LEAST = 1024  # below, a process has fewer than 500 queues
 MAPS_WANTED = 65_530  # Linux's default: 12,000 queues in a process
 SHARED_BYTES_LOW = 256 << 20  # a ring takes up to 4 MiB, one for each producer and queue
 SHARED_BYTES_LEAST = 64 << 20  # a container's default; rings and Ray's store are in it
