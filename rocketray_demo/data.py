@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PROPERTIES", "QUEUES", "TOPIC", "load_flights", "message_table"]
 
 TOPIC = "flights"
-QUEUES = 4
+QUEUES = 4  # as topics have by default
 PROPERTIES = ("origin", "dest", "dep_delay", "arr_delay", "distance", "month")
 
 
