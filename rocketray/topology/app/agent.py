@@ -248,6 +248,7 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
     try:
         data = connection.files("comparing a filter with messages")
     except NodeElsewhereError:
+        # The messages are on another machine: there is nothing to compare with.
         return lines
     for agent in agents:
         membership, channel = agent.membership, agent.channel

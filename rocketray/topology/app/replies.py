@@ -46,6 +46,7 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
             await asyncio.to_thread(connection.topics.delete, name)
             await asyncio.to_thread(connection.groups.delete, self._group(name))
         except StreamError as error:
+            # The app has stopped by now; a topic that nothing reads must not make that fail.
             logger.warning("reply topic %s is not removed: %s", name, error)
 
     async def _start_fetcher(self, topic_name: str) -> None:

@@ -99,6 +99,7 @@ class HandlerSensing:
             try:
                 return self._stream.make_event(delivery, index, None)
             except DAMAGE:
+                # A damaged message has no event: the one before it stands for the batch.
                 continue
         return None
 

@@ -97,6 +97,7 @@ async def warn_of_doubts(app: Any) -> None:
         for line in await asyncio.to_thread(agent_doubts, await app.connect(), agents):
             logger.warning("%s", line)
     except (StreamError, OSError) as error:
+        # Advice only: the agents run whatever it would have found.
         logger.debug("the filters of agents were not compared with messages: %s", error)
 
 

@@ -364,6 +364,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             for processor in self._processors:
                 value = await maybe_async(processor(value))
         except Skip:
+            # In manual mode it would otherwise wait for an acknowledgement of a handler that never
+            # had it.
             delivery.acks.acknowledge(index)
             return SKIPPED
         return value

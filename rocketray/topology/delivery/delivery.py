@@ -324,6 +324,7 @@ def place_of(delivery: Delivery, index: int | None = None, end: int | None = Non
     message_id = None
     if last is None and begin < len(delivery.shared):
         with suppress(*DAMAGE):
+            # A damaged message has no id that could be read; its place is known.
             stored = delivery.shared.messages[begin]
             message_id = stored.unique_key or stored.offset_message_id
     return MessagePlace(delivery.topic, delivery.queue_id, offset, last, message_id)

@@ -284,6 +284,7 @@ class Feed:
             count = min(POLL_MAX_MESSAGES, self._window.queue_poll_max)
             batches = self._member.poll(POLL_TIMEOUT_S, count, self._window.full)
         except ShardUnavailableError as error:
+            # Here, and below, the thread waits and the loop goes its way: other feeds continue.
             logger.warning("group %s: %s", self.membership.group, error)
             self._closing.wait(error.retry_after_ms / 1000)
             return

@@ -223,6 +223,7 @@ class Outboxes:
         self._connect = connect
         self._sense = sense
         self._opened: dict[AckMode | None, Outbox] = {}
+        # Two first sends open one producer.
         self._opening = asyncio.Lock()
 
     async def get(self, ack: AckMode | None) -> Outbox:

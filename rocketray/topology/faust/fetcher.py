@@ -55,6 +55,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self._filters: dict[str, Subscription] = {}  # with which each group was joined
         self._known_before: set[tuple[str, str]] = set()
         """Each group with each of its topics, as an app with a pattern found them at its start."""
+        # The first of the app's locks: whatever opens or ends feeds takes those of the tables
+        # (table_manager.py) and of declarations (values/topic.py) inside of it, and never the other
+        # way.
         self._opening = asyncio.Lock()
         self._is_stopping = False
         self.is_open = asyncio.Event()

@@ -53,6 +53,7 @@ class _Windows:
             try:
                 value = self.value_before(key, d, event)
             except KeyError:
+                # The key had nothing in that window.
                 continue
             yield key, value
 
