@@ -47,6 +47,7 @@ def warn_of_later(
         latest = find_filter(node, topic, name).subscription
     except StreamError as error:
         logger.warning("the query continues with filter %s: %s", kept.named, error)
+        # Only the advice is missing: the query continues with the filter that it has.
         return
     if latest != kept:
         logger.warning(

@@ -184,4 +184,6 @@ def _join_ray(node: Path | Cluster) -> None:
     """Join the Ray of a node that runs, unless this process has a Ray: else Ray starts another."""
     if isinstance(node, Path) and not has_ray():
         with suppress(NodeNotRunningError):
+            # Without its node the files are read all the same, and Ray Data starts a Ray of its
+            # own.
             Connection.to(node)

@@ -321,6 +321,7 @@ def _number(given: Mapping[str, str], option: str, default: int, least: int, mos
     try:
         value = int(text)
     except ValueError:
+        # Out of range, so that the error below names it.
         value = least - 1
     if not least <= value <= most:
         raise ConfigError(f"{option}={text!r}: write a whole number from {least} to {most}")

@@ -51,6 +51,7 @@ def _fork_there(path: bytes, arguments: list[bytes]) -> int | None:
         link.shutdown(_socket.SHUT_WR)
         return int(link.recv(_ID_MAX_BYTES) or b"0") or None
     except OSError:
+        # Whatever is wrong: the caller runs the ordinary Python instead.
         return None
     finally:
         link.close()
@@ -61,6 +62,7 @@ def _stand_for(process_id: int) -> None:
     try:
         process = os.pidfd_open(process_id)
     except ProcessLookupError:
+        # It has ended already.
         return
     _signal.signal(_signal.SIGTERM, lambda number, _: _signal.pidfd_send_signal(process, number))
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, _ASKS_TO_END)

@@ -134,6 +134,7 @@ def serve(listener: socket.socket, own: Mapping[str, str]) -> Request | None:
         if sys.stdin.fileno() in ready:
             return None
         with suppress(OSError):
+            # A client that has left, or was cut short, must not end the server of the others.
             link, _ = listener.accept()
             with link:
                 request = _answer(link, own)

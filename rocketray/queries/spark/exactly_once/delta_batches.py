@@ -92,6 +92,7 @@ def to_delta(
         if has_batch(target):
             return False
         with suppress(CommitFailedError):
+            # The next round opens the table as it is then, and looks again for the batch.
             write_deltalake(
                 target, rows, mode="append", partition_by=columns, commit_properties=commit
             )
