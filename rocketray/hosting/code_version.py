@@ -75,6 +75,7 @@ def _digest(directory: Path, files: Iterable[str]) -> str:
     for name in files:
         content = b""
         with suppress(OSError):
+            # A missing file counts as an empty one, which changes the digest.
             content = (directory / name).read_bytes()
         for part in (name.encode(), content):
             # With its length, so that a part cannot end in what the next one begins with.

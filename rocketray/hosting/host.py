@@ -152,6 +152,7 @@ class _HostedApp:
         except (Exception, SystemExit) as error:  # noqa: BLE001  # told to who deployed the app
             self._started.set_result(self._fail(error))
             with contextlib.suppress(TimeoutError):
+                # Asked to stop, the process stays until it is ended: no next attempt is wanted.
                 await asyncio.wait_for(self._asked_to_stop.wait(), FAILED_START_PAUSE_S)
                 return
             self._end()
@@ -177,6 +178,7 @@ class _HostedApp:
         await app.start()
         if not app.crashed:
             with contextlib.suppress(TimeoutError):
+                # A timeout is the good end: neither stopped nor crashed, so it is settled.
                 await asyncio.wait_for(run_until(app, self._asked_to_stop), SETTLE_S)
         if app.crashed:
             raise app.crash_reason or ActorError("the app crashed without a reason")

@@ -53,6 +53,7 @@ def last_failure(name: str) -> HostFailure | None:
     try:
         return None if text is None else HostFailure(**json.loads(text))
     except (TypeError, ValueError):
+        # It was written by a release with other fields.
         return None
 
 
