@@ -28,6 +28,7 @@ def found_by_id(node: NodeClient, topic: str, message_id: str) -> list[StoredMes
     try:
         message, reason = node.messages.view(message_id), None
     except ConfigError as error:
+        # No offset id; it may be a unique key, and this is the error if it is none.
         message, reason = None, error
     if message is not None and message.topic == topic:
         return [message]
