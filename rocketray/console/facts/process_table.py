@@ -62,6 +62,7 @@ def _record(entry: Path) -> dict[str, Any] | None:
         words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
         pages = int((entry / "statm").read_text().split()[_RSS_FIELD])
     except (OSError, IndexError):
+        # It has ended since the listing.
         return None
     first = words[0].strip()
     if first.startswith("/") or not first:

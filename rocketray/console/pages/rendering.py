@@ -168,6 +168,7 @@ def _time(value: int | None) -> str:
     try:
         return f"{datetime.fromtimestamp(value / 1000, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):
+        # No calendar has that year: a sender may write any number.
         return f"{value} ms"
 
 
