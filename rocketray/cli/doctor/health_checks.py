@@ -101,6 +101,7 @@ def check_packages(
         try:
             wanted = Requirement(text)
         except InvalidRequirement:
+            # A form that this release of packaging does not know is no reason to fail.
             continue
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue

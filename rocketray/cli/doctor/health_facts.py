@@ -194,6 +194,7 @@ def _newest_ms(data: Path) -> int | None:
     times = []
     for file in files:
         with suppress(OSError):
+            # A file may be gone since the listing, as a node replaces them.
             times.append(file.stat().st_mtime_ns // 1_000_000)
     return max(times, default=None)
 
@@ -228,6 +229,7 @@ def _niceness(directories: Iterable[Path]) -> dict[str, int]:
         is_here = entry.machine == socket.gethostname() and is_alive(entry.pid)
         if is_here and not entry.part.startswith("app:"):
             with suppress(OSError):
+                # It may have ended since it was seen alive.
                 found[entry.name] = os.getpriority(os.PRIO_PROCESS, entry.pid)
     return found
 

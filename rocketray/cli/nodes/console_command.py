@@ -139,6 +139,7 @@ def _disk_here(cluster: Cluster) -> Path | None:
             continue
         data = Path(disk["directory"])
         with suppress(OSError, StoreError):
+            # A directory that is damaged, or another user's, is as good as one of another machine.
             if has_identity(data, disk["disk"]) and (link := open_local(data)) is not None:
                 link.close()
                 return data

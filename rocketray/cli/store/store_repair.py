@@ -84,6 +84,7 @@ def verify(
                 verification = opened.store.verify()
             found = _shown_verification(path, verification, read_past_recovery(path))
         except CorruptRecordError as error:
+            # The store could not even be opened; those after it are still verified.
             record = {"file": error.path, "offset": error.physical_offset, "problem": error.reason}
             found = {"directory": str(path), "problems": [record]}
         problems += _shown_problems(found, as_json=as_json)

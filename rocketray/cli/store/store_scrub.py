@@ -88,6 +88,7 @@ def _end_of(path: Path, index_hash_slots: int | None) -> tuple[int, bool]:
     try:
         return ControlView(path / CONTROL_PAGE).flushed(), True
     except FileNotFoundError:
+        # A broker's directory has no control page, so what it has flushed is unknown.
         names = SYSTEM_FILES.names(path / "commitlog")
         starts = [int(name) for name in names if len(name) == 20 and name.isdecimal()]
         return starts[-_IN_USE] if len(starts) >= _IN_USE else 0, True
