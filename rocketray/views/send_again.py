@@ -2,7 +2,8 @@
 
 A message of printable text is written as arguments. Any other is written as JSON in ASCII, so that
 a terminal into which the command is pasted gets no control characters of a message. The unique key
-is left out, because each send makes one, and so are the queue and what the node noted (marks.py).
+is left out, because each send makes one, and so are the queue and what the node noted
+(base/marks.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ has every property, including those two; ``body`` is base64; times are milliseco
 Read:
 
 - The printed form is accepted, so that ``store scan`` can be piped into ``send``; fields that only
-  a store knows are ignored, and so is what a node noted about the message (marks.py).
+  a store knows are ignored, and so is what a node noted about the message (base/marks.py).
 - Shorter: ``text`` for a body of text, ``keys`` as a list.
 - To deliver a message later: ``delayLevel``, ``delayMs`` or ``deliverAt``, in milliseconds since
   1970.

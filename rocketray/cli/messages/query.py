@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["query"]
 
-_QUEUE_MAX = 10_000  # QUERY_MAX of shard_lookups.py, which takes long to import
+_QUEUE_MAX = 10_000  # QUERY_MAX of shard_lookups.py, whose import takes long
 
 
 def query(

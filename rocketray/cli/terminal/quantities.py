@@ -25,7 +25,7 @@ __all__ = [
     "parse_rate",
 ]
 
-# 18 digits, because ``int`` takes as many as there are, and longer with each.
+# 18 digits are more than any time or size has; ``int`` of millions of digits would take long.
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
 _NO_LIMIT = "none"
 _TIME = "a time like 90s, 30m, 72h or 7d"

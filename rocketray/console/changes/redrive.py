@@ -14,7 +14,7 @@ from rocketray.messaging.api.node_client import NodeClient
 
 __all__ = ["RATE_MAX", "RedriveJob", "Redrives"]
 
-# A step asks for as many letters as a second may have, and holds them in memory.
+# A step redrives as many letters as a second may have, in one call of the node.
 RATE_MAX = 10_000
 _STEP_S = 1.0  # a step sends as many letters as a second may have
 

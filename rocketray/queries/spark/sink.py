@@ -77,7 +77,7 @@ class SinkHost:
         Args:
             sinks: an app, its ``sinks``, or a list; their names differ.
             data: the node's data directory; by default that of the app, else as for every program
-                (data_directory.py).
+                (base/data_directory.py).
             cluster: the cluster's name in place of its data directory, as of a Client.
             ray_address: the Ray of the cluster.
             checkpoints: the directory for sinks without a checkpoint of their own: there each has

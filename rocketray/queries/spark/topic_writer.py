@@ -8,7 +8,8 @@ Invariants
   1. A task stages its rows as one half. Its message names the half; a task that fails, or is
      repeated, has none, or another.
   2. A commit asks for one decision about all halves of a batch. Its name is the query's id (or
-     txnAppId) and the number of the batch, so a repeated batch is dropped (staging_engine.py).
+     txnAppId) and the number of the batch, so a repeated batch is dropped
+     (services/staging/staging_engine.py).
   3. An abort removes halves that are not decided, and undoes nothing: Spark also calls it after a
      commit that raised, which may have decided.
   4. At least once: a task publishes its half before it ends, and nothing is decided.

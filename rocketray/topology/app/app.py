@@ -1,8 +1,8 @@
 """The app: Faust's, with agents that are consumer groups and topics with fields for filters.
 
 An app is declared at import time and connects when it starts, or at its first send. It is never
-pickled: a process elsewhere imports it by path (see host.py). Everything outside of the data path
-(timers, tasks, signals, models, codecs, sinks of agents) is Faust's own.
+pickled: a process elsewhere imports it by path (hosting/host.py). Everything outside of the data
+path (timers, tasks, signals, models, codecs, sinks of agents) is Faust's own.
 """
 
 from __future__ import annotations

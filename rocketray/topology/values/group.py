@@ -67,7 +67,7 @@ def make_start(start: StartFrom | datetime | None) -> StartFrom | int | None:
         ConfigError: it is neither "earliest" nor "latest" nor a time.
     """
     if isinstance(start, datetime):
-        # A time before 1970 means all messages; a negative number would mean nothing to the store.
+        # A time before 1970 means all messages: store times are not negative.
         return max(0, int(start.astimezone().timestamp() * 1000))
     if start not in ("earliest", "latest", None):
         raise ConfigError(

@@ -10,8 +10,8 @@
 
 Marks are properties of their own, so that null, empty and absent stay distinct. Messages of other
 producers are read alike: their sharding key is the key, and their properties are headers, except
-what the node noted there (marks.py). A header with such a name is stored as one that no property
-can hold.
+what the node noted there (base/marks.py). A header with such a name is stored as one that no
+property can hold.
 """
 
 from __future__ import annotations
