@@ -125,6 +125,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 self._sensing.begin([(delivery, delivery.cursor, delivery.stop)])
                 delivery.is_active = True
                 bodies = delivery.shared.bodies
+                # Once for a delivery: asked at each message, it would cost more than an ordinary
+                # decode.
                 is_plain = not (self._processors or delivery.acks.are_required)
                 first, slice_end = delivery.cursor, clock() + SLICE_S
                 await inbox.until_leased()  # after the clock: see the module's docstring
@@ -142,6 +144,8 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                                 value = await self.process(delivery, index, value)
                         except Exception as error:  # noqa: BLE001  # of a codec or a filter
                             if await self.fail(delivery, error, is_decoding=is_decoding):
+                                # ``fail`` has moved the cursor behind the message, as the next turn
+                                # does.
                                 continue
                             break
                         if value is not SKIPPED:

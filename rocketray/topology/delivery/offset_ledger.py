@@ -68,6 +68,8 @@ class OffsetLedger:
         That is so if a higher one was committed, or the queue was revoked since ``advance``.
         """
         begun, finished = self._begun.get(queue_id, 0), self._finished.get(queue_id, -1)
+        # Too low: from before this assignment, or committed already. Too high: finished in an
+        # earlier assignment, and not in this one.
         if not max(begun, self._committed.get(queue_id, -1) + 1) <= next_offset <= finished:
             return False
         self._committed[queue_id] = next_offset

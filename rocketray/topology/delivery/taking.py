@@ -101,6 +101,7 @@ class Collector:
         The time runs from the first message on. All may be filtered out, so it may be empty.
         """
         taken = TakenValues()
+        # Waits for a first message however long; it stays buffered, and is taken below.
         await self.inbox.next()
         loop = asyncio.get_running_loop()
         end = None if self.within_s is None else loop.time() + self.within_s

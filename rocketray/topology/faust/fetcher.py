@@ -149,8 +149,11 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
 
     def _is_late(self, channel: Topic, group: str, topic: str) -> bool:
         """Return whether *topic* matches a pattern, and came after *group* began."""
+        # After the start, each topic that a pattern newly matches is late; one that is named never
+        # is.
         if channel.pattern is None or self.is_open.is_set():
             return channel.pattern is not None
+        # At the start: the group was there, and did not read this topic.
         has_begun = any(group == known for known, _ in self._known_before)
         return has_begun and (group, topic) not in self._known_before
 
@@ -210,6 +213,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             )
         membership = self._membership(channel, topic)
         is_alone = membership.is_private or membership.is_broadcast
+        # Its queue numbers mean nothing to other topics, unless a part of a table belongs to each.
         is_alone |= is_retry and not self.app.tables
         is_late = self._is_late(channel, membership.group, topic)
         # The app's own messages, and all of a topic that was added later, must not be missed.
@@ -300,6 +304,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     def _membership(self, channel: Topic, topic: str) -> GroupMembership:
         if channel.membership is not None:
             return channel.membership
+        # Without an agent, the name of the group's retry topic ends with that of its topic.
         name = topic.removeprefix(f"{RETRY_PREFIX}{group_name(self.app.conf.id)}-")
         membership: GroupMembership = self.app.membership_without_agent(name)
         return membership

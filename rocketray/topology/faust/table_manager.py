@@ -246,6 +246,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         changelog = topics.get(table.changelog_topic_name)
         if changelog is None:
             return
+        # A queue that the changelog lacks has no former owner's changes.
         owned = [one for one in owned if one[0] < changelog.queues]
         newest = await asyncio.gather(
             *(asyncio.to_thread(fence_queue, connection, changelog, *one) for one in owned)

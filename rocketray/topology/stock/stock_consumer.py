@@ -184,6 +184,8 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         """Forget what is known of deleted topics; each may come back with other queues."""
         for topic in self._topics:
             if topic_name(topic) not in deleted:
+                # For its effect: a topic that came back is looked up, or created, with its present
+                # queues.
                 await self.transport.queue_count(topic)
             elif self.transport.known_queue_count(topic) is not None:
                 self.transport.forget(topic)

@@ -122,6 +122,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
 
     def __init__(self, app: Any, **options: Any) -> None:
         what = f"table {options.get('name')!r}"
+        # Faust passes options up by name, so each of its classes adds its own.
         known = {name for cls in type(self).__mro__ for name in signature(cls).parameters}
         refuse_unknown(f"{what} has no option", options, known, "see docs/reference/faust.md")
         default = options.get("default")
