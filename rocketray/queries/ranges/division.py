@@ -49,6 +49,7 @@ def divide(
             tasks += [[piece] for piece in _split(part, bounds[part.key], count, pieces)]
             room = min(_SHARED_TASK_MESSAGES, wanted.max_records or total)
         else:
+            # The last task has room for all of it.
             tasks[-1].append(part)
         room = room - count if pieces == 1 else 0
     return tasks
