@@ -90,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         environ = process_environ()
         named = _named(completed_words(environ) if _COMPLETE in environ else given)
         tree = command_tree("" if named in _LOADS_ALL else named)
+        # Without click's own mode, in which it ends the process and chooses the exit code.
         code = tree(
             arguments,
             prog_name="rocketray",

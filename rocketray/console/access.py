@@ -75,6 +75,7 @@ class ConsoleAccess:
         async def check(request: web.Request, handler: _Handler) -> web.StreamResponse:
             refused = self._refused(request)
             answer = await handler(request) if refused is None else refused
+            # A stream has sent its headers by then, with these among them: see ``prepare``.
             if not answer.prepared:
                 answer.headers.update(_HEADERS)
                 if not request.path.startswith(_OPEN):
