@@ -125,8 +125,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 self._sensing.begin([(delivery, delivery.cursor, delivery.stop)])
                 delivery.is_active = True
                 bodies = delivery.shared.bodies
-                # Once for a delivery: asked at each message, it would cost more than an ordinary
-                # decode.
+                # Once for a delivery, which spares each message the look.
                 is_plain = not (self._processors or delivery.acks.are_required)
                 first, slice_end = delivery.cursor, clock() + SLICE_S
                 await inbox.until_leased()  # after the clock: see the module's docstring
