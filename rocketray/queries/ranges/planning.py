@@ -107,6 +107,7 @@ def plan_stream(
     """
     ranges = []
     for key, end in ends.items():
+        # A queue that does not exist any more holds nothing.
         held = bounds.get(key, Bounds(0, 0))
         start = starts.get(key, held.minimum)
         if start < min(end, held.minimum):
