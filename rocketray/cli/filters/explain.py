@@ -126,4 +126,5 @@ def _print(found: Explanation) -> None:
     for event in found.timeline:
         when = "" if event.time_ms is None else time_text(event.time_ms)
         place = f"{event.place}, " if event.place else ""
+        # A time has 29 characters, with its milliseconds and its zone.
         print_line(f"  {when:29}  {event.event:13}  {place}{event.detail}")

@@ -171,6 +171,8 @@ class _Printer:
                 finished += 1
         finally:
             self.count += finished
+            # Behind the whole batch, which includes what the filter rejected after its last
+            # message.
             if finished == len(batch):
                 self._commit(batch, batch.next_queue_offset)
             elif finished:

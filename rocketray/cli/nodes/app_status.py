@@ -246,6 +246,7 @@ def show_unflushed(ages: Mapping[str, int | None], *, as_json: bool) -> None:
         fields = [(topic, int(queue), age) for topic, queue, age in waiting]
         print_json({"unflushed": [dict(zip(names, each, strict=True)) for each in fields]})
         return
+    # From the best to the worst, so that the worst queue of each topic is what stays.
     worst = {topic: (queue, age) for topic, queue, age in reversed(waiting)}
     rows = [
         (topic, queue, "unknown: its process does not answer" if age is None else _seconds(age))

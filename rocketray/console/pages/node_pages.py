@@ -125,6 +125,7 @@ def _is_changelog(config: TopicConfig) -> bool:
 
 def _table(node: NodeClient, config: TopicConfig) -> dict[str, Any]:
     shards, unknown = shards_of(node, config)
+    # None where a shard does not answer; an empty list, of a topic without any, is no sum either.
     changes = shards and sum(one.max_queue_offset - one.min_queue_offset for one in shards)
     size = shards and sum(one.max_physical_offset - one.min_physical_offset for one in shards)
     return {

@@ -36,6 +36,8 @@ def topics(node: NodeClient, query: Query, context: PageContext) -> dict[str, An
     rows = []
     for config in shown:
         shards, unknown = shards_of(node, config)
+        # None where a shard does not answer; an empty list, of a topic without any, is no sum
+        # either.
         count = shards and sum(one.max_queue_offset - one.min_queue_offset for one in shards)
         rows.append(
             {
