@@ -43,7 +43,7 @@ class Node:
         self.refused = ""
         """The beginning of the topics that are on a disk that does not answer."""
         self.stored: list[tuple[str, int, list[str]]] = []
-        self.topics = self
+        self.topics = self.links = self
 
     def all(self) -> dict[str, TopicConfig]:
         return dict(self.catalog.topics)
