@@ -9,7 +9,7 @@
 #                                                                 (options: SIM_ARGS="--seconds 60")
 #   make lint        check style, formatting and types
 #   make docs        build the documentation site and run its examples; make site only builds it
-#   make bench       measure, one question at a time             (options: BENCH_ARGS=--quick)
+#   make bench       measure, one question at a time             (options: BENCH_ARGS="acks --quick")
 #   make corpus      write the directories of this release, which later ones must open
 #   make interop     exchange stores with a real RocketMQ broker  (needs Java, and Maven or ROCKETMQ_HOME)
 #   make kafka       measure the Spark source beside Spark's Kafka source  (needs Java and Maven)

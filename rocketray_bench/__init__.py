@@ -1,1 +1,1 @@
-"""Benchmarks, one question per file; each report includes the machine's own limits."""
+"""Benchmarks for users, one question per file; each report includes the machine's own limits."""

@@ -13,11 +13,14 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.harness.patience import patience
 from support.harness.source_tree import ROOT
 from support.nodes.another_ray import runs
+
+from rocketray_bench.command import BENCHMARKS
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -25,40 +28,46 @@ TOO_LITTLE = {"% of a core", "cores", "MiB", "ns/entry", "ns/message"}
 """Units of which a quick run may use none: memory comes in pages, processor time in ticks."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["scan"]
-    + [
-        pytest.param(name, marks=pytest.mark.slow)
-        for name in (
-            "send",
-            "acks",
-            "crc",
-            "bitmaps",
-            "idle",
-            "latency",
-            "consume",
-            "remote",
-            "staging",
-            "groups",
-            "reading_again",
-            "telemetry",
-            "console",
-        )
-    ],
-)
-def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
-    """In a process of its own, as people run it."""
-    command = [sys.executable, "-m", "rocketray", "bench", name, "--quick", "--json"]
+FOR_USERS = [pytest.param(name, marks=pytest.mark.slow) for name in BENCHMARKS]
+FOR_DEVELOPERS = [
+    pytest.param(path.stem, marks=() if path.stem == "scan" else pytest.mark.slow)
+    for path in sorted((ROOT / "benchmarks" / "questions").glob("[!_]*.py"))
+]
+
+
+def measured(command: list[str], directory: Path) -> str:
+    """What a benchmark prints in a process of its own, as people run it."""
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=patience(220), cwd=tmp_path, check=False
+        [sys.executable, *command, "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=patience(220),
+        cwd=directory,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
+    return done.stdout
+
+
+def check_rows(rows: list[dict[str, Any]]) -> None:
     assert rows
     for row in rows:
         assert set(row) == {"question", "value", "unit", "ceiling"}
         assert row["value"] > 0 or row["unit"] in TOO_LITTLE
+
+
+@pytest.mark.parametrize("name", FOR_USERS)
+def test_a_benchmark_of_the_command_ends_with_its_rows(name: str, tmp_path: Path) -> None:
+    printed = measured(["-m", "rocketray", "bench", name, "--json"], tmp_path)
+    check_rows(json.loads(printed.splitlines()[-1])["rows"])
+
+
+@pytest.mark.parametrize("name", FOR_DEVELOPERS)
+def test_a_benchmark_of_the_source_tree_writes_its_rows(name: str, tmp_path: Path) -> None:
+    printed = measured([str(ROOT / "benchmarks" / "run.py"), name], tmp_path)
+    rows = json.loads((tmp_path / "benchmark-results.json").read_text())["rows"]
+    check_rows(rows)
+    assert len(printed.splitlines()) == len(rows)
 
 
 @pytest.mark.slow

@@ -20,9 +20,9 @@ from rocketray.hashing import tags_code
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
+from rocketray_bench.orders import TOPIC
+from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
 
-from .orders import TOPIC
-from .report import BenchOptions, Row, bench_directory, counted
 from .store import append_all, encoded_batches, key_of, recovery_seconds
 
 __all__ = ["run"]
@@ -123,7 +123,10 @@ def _scan_rate(paths: list[Path], count: int) -> float:
 
 def _idle_mib(path: Path) -> float:
     """Return the private memory of a shard's process that has opened its store and waits."""
-    done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-c", _IDLE_SHARD, str(path)], capture_output=True, text=True, check=True
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _IDLE_SHARD, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return int(done.stdout) / 1024

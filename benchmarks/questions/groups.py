@@ -21,11 +21,16 @@ from rocketray.filters.subscription import Subscription
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import consumer_directory
-
-from .bench_node import TIMEOUT_S, bench_node, own_memory_bytes, processor_s, read_queues
-from .ceilings import Ceilings
-from .orders import order_table
-from .report import BenchOptions, Row, counted
+from rocketray_bench.bench_node import (
+    TIMEOUT_S,
+    bench_node,
+    own_memory_bytes,
+    processor_s,
+    read_queues,
+)
+from rocketray_bench.ceilings import Ceilings
+from rocketray_bench.orders import order_table
+from rocketray_bench.report import BenchOptions, Row, counted
 
 __all__ = ["run"]
 

@@ -36,10 +36,9 @@ from rocketray.store.batches.encoded_batch import EncodedBatch, MeasuredTable
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import QueueReader
-
-from .bench_node import bench_node, node_processor_s, read_queues, touch_bodies
-from .orders import BODY_BYTES, TOPIC, order_body, order_options, order_table
-from .report import BenchOptions, Row, bench_directory, counted
+from rocketray_bench.bench_node import bench_node, node_processor_s, read_queues, touch_bodies
+from rocketray_bench.orders import BODY_BYTES, TOPIC, order_body, order_options, order_table
+from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
 
 __all__ = ["run"]
 

@@ -21,9 +21,8 @@ from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
 from rocketray.store.reading.reader import QueueReader
-
-from .orders import BODY_BYTES, TOPIC, encoded, order_table
-from .report import BenchOptions, Row, bench_directory
+from rocketray_bench.orders import BODY_BYTES, TOPIC, encoded, order_table
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 __all__ = ["append_all", "encoded_batches", "key_of", "recovery_seconds", "run"]
 

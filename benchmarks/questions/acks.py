@@ -26,10 +26,9 @@ from rocketray.actors.client.connection import Connection
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer
-
-from .bench_node import bench_node, node_processor_s, processor_s
-from .orders import TOPIC, order_body, order_options
-from .report import BenchOptions, Row, bench_directory, counted
+from rocketray_bench.bench_node import bench_node, node_processor_s, processor_s
+from rocketray_bench.orders import TOPIC, order_body, order_options
+from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
 
 __all__ = ["run"]
 

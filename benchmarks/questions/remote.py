@@ -20,11 +20,16 @@ from rocketray.groups.member_options import FetchCompression
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.messaging.remote.sent_fetches import SentFetches
-
-from .bench_node import bench_node, node_processor_s, read_queues, touch_arrow, touch_bodies
-from .latency import member_times
-from .orders import order_table
-from .report import BenchOptions, Row
+from rocketray_bench.bench_node import (
+    bench_node,
+    node_processor_s,
+    read_queues,
+    touch_arrow,
+    touch_bodies,
+)
+from rocketray_bench.latency import member_times
+from rocketray_bench.orders import order_table
+from rocketray_bench.report import BenchOptions, Row
 
 __all__ = ["run"]
 

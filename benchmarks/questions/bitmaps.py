@@ -33,9 +33,8 @@ from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.reading.reader import QueueReader
-
-from .orders import TOPIC, encoded, order_table
-from .report import BenchOptions, Row, bench_directory
+from rocketray_bench.orders import TOPIC, encoded, order_table
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rocketray.store.files.file_maps import address_of, sync_map
-
-from .report import BenchOptions, Row, bench_directory
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 

@@ -6,8 +6,8 @@ with a message in it.
 
 from __future__ import annotations
 
-from .bench_node import bench_node, idle_use
-from .report import BenchOptions, Row
+from rocketray_bench.bench_node import bench_node, idle_use
+from rocketray_bench.report import BenchOptions, Row
 
 __all__ = ["run"]
 

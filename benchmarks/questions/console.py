@@ -24,10 +24,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from rocketray.actors.client.connection import Connection
-
-from .bench_node import bench_node, descendants, processor_s
-from .orders import TOPIC, order_table
-from .report import BenchOptions, Row
+from rocketray_bench.bench_node import bench_node, descendants, processor_s
+from rocketray_bench.orders import TOPIC, order_table
+from rocketray_bench.report import BenchOptions, Row
 
 __all__ = ["run"]
 
@@ -138,9 +137,7 @@ class _Program:
 @contextmanager
 def _console(data: Path) -> Iterator[_Program]:
     command = [sys.executable, "-P", "-m", "rocketray", "console", "--port", "0"]
-    process = subprocess.Popen(  # noqa: S603 - its own command
-        [*command, "--data", str(data)], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*command, "--data", str(data)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -21,10 +21,15 @@ from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ShardUnavailableError
 from rocketray.runtime.calls.endpoint import process_actor
 from rocketray.runtime.ray_process.ray_runtime import ray
-
-from .bench_node import TIMEOUT_S, bench_node, idle_use, node_memory_bytes, node_processor_s
-from .orders import order_table
-from .report import BenchOptions, Row, counted
+from rocketray_bench.bench_node import (
+    TIMEOUT_S,
+    bench_node,
+    idle_use,
+    node_memory_bytes,
+    node_processor_s,
+)
+from rocketray_bench.orders import order_table
+from rocketray_bench.report import BenchOptions, Row, counted
 
 __all__ = ["run"]
 

@@ -22,9 +22,8 @@ from rocketray.hashing import tags_code
 from rocketray.kernels.consume_queue import match_tags
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
-
-from .orders import TOPIC, encoded, order_table
-from .report import BenchOptions, Row, bench_directory
+from rocketray_bench.orders import TOPIC, encoded, order_table
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 

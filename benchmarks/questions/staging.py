@@ -27,9 +27,8 @@ from rocketray.runtime.files.half_file import BatchName, Half
 from rocketray.services.staging.message_rows import MessageRows
 from rocketray.services.staging.staging_api import StagedBatch
 from rocketray.services.staging.staging_client import StagingClient
-
-from .bench_node import bench_node, node_processor_s
-from .report import BenchOptions, Row
+from rocketray_bench.bench_node import bench_node, node_processor_s
+from rocketray_bench.report import BenchOptions, Row
 
 __all__ = ["run"]
 

@@ -26,11 +26,10 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
 from rocketray.errors import ConfigError
 from rocketray.services.metrics.metric_families import metrics_of
-
-from .agents import Handler, Pace, each_value, read_backlog
-from .bench_node import node_processor_s
-from .orders import order_table
-from .report import BenchOptions, Row, bench_directory
+from rocketray_bench.agents import Handler, Pace, each_value, read_backlog
+from rocketray_bench.bench_node import node_processor_s
+from rocketray_bench.orders import order_table
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 
@@ -172,9 +171,7 @@ def _tracings() -> dict[str, Any]:
 def _scrapes(data: Path) -> Iterator[None]:
     """Serve the metrics from a process of its own, and ask for them again and again."""
     command = [sys.executable, "-P", "-m", "rocketray", "metrics", "--port", "0"]
-    program = subprocess.Popen(  # noqa: S603 - its own command
-        [*command, "--data", str(data)], stderr=subprocess.PIPE, text=True
-    )
+    program = subprocess.Popen([*command, "--data", str(data)], stderr=subprocess.PIPE, text=True)
     assert program.stderr is not None
     line = program.stderr.readline()
     while "http://" not in line:

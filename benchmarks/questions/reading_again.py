@@ -22,10 +22,9 @@ from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.store_settings import read_settings
 from rocketray.store.recovery.scrub import Scrubber
-
-from .bench_node import idle_use
-from .orders import TOPIC, order_body, order_options
-from .report import BenchOptions, Row, bench_directory
+from rocketray_bench.bench_node import idle_use
+from rocketray_bench.orders import TOPIC, order_body, order_options
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 __all__ = ["run"]
 
