@@ -31,6 +31,10 @@ def bench(
     """Run one benchmark, beside the machine's own limits.
 
     --json prints one object at the end: rows, each with question, value, unit and ceiling.
+
+    Examples:
+        rocketray bench
+        rocketray bench latency --quick
     """
     from .report import run, to_json  # noqa: PLC0415 - imports all of rocketray
 

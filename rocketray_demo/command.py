@@ -47,6 +47,10 @@ def demo(
     pass over the original data. The exit code is 1 if they differ.
 
     Each run gets a directory of its own, runs/<time>; --resume DIR resumes an interrupted one.
+
+    Examples:
+        rocketray demo
+        rocketray demo --limit 20000
     """
     from .run import run_demo  # noqa: PLC0415 - imports Ray and Spark
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -121,6 +122,45 @@ def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
         if isinstance(parameter, TyperOption) and not parameter.hidden:
             assert parameter.help, f"{' '.join(path)} {parameter.opts[0]} has no help"
             assert parameter.opts[0] in text
+
+
+def called_by(words: list[str]) -> tuple[str, ...]:
+    """The command that *words* call, once the command line has read all of them.
+
+    Raises:
+        click.UsageError: there is no such command, or it has no such option or value.
+    """
+    context: Any = COMMAND.make_context("rocketray", words)
+    while isinstance(context.command, TyperGroup):
+        below = [*context._protected_args, *context.args]
+        name, command, rest = context.command.resolve_command(context, below)
+        assert command
+        context = command.make_context(name, rest, parent=context)
+    return tuple(context.command_path.split()[1:])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(commands(COMMAND)) if not children(find([*path])[0])],
+    ids=" ".join,
+)
+def test_the_help_of_a_verb_ends_with_two_examples_that_parse(
+    path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("rocketray-data", "store", "monday"):  # directories that the examples name
+        (tmp_path / place).mkdir()
+    monkeypatch.chdir(tmp_path)
+    command, _ = find(list(path))
+    with typer.Context(command, info_name="rocketray") as context:
+        _, heading, text = command.get_help(context).rpartition("\n\nExamples:\n")
+    examples = text.splitlines()
+    assert heading
+    assert len(examples) == 2
+    assert len({*examples}) == 2
+    for example in examples:
+        assert example.startswith("  ")
+        [words] = words_after(re.sub(r" < \S+$", "", example), "rocketray")
+        assert called_by(words) == tuple({"group": "groups"}.get(name, name) for name in path)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from rocketray import __version__
@@ -27,6 +28,7 @@ from .arguments.node import choose_cluster
 from .arguments.options import checked
 from .option_defaults import option_defaults
 from .terminal.output import OutputClosedError, drop_output, print_any_text
+from .verb import Verb
 
 __all__ = ["application", "command_tree", "main"]
 
@@ -35,39 +37,53 @@ _INTERRUPTED = 128 + signal.SIGINT  # what a shell reports of a process that the
 _READER_GONE = 128 + signal.SIGPIPE
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-_PLACES = {
-    "disk": "nodes.start",
-    "topology": "nodes.topology",
-    "move-queue": "nodes.moves",
-    "drain": "nodes.moves",
-    "rebalance": "nodes.moves",
-    "backup": "nodes.backups",
-    "restore": "nodes.backups",
-    "start": "nodes.start",
-    "ping": "nodes.ping",
-    "up": "nodes.apps",
-    "status": "nodes.status",
-    "logs": "nodes.logs",
-    "scale": "nodes.apps",
-    "down": "nodes.apps",
-    "metrics": "nodes.metrics",
-    "console": "nodes.console_command",
-    "doctor": "doctor.doctor",
-    "topics": "nodes.topics",
-    "groups": "groups.group_commands",
-    "dlq": "groups.dlq",
-    "send": "messages.send",
-    "recall": "messages.send",
-    "consume": "messages.consume",
-    "tail": "filters.tail_command",
-    "query": "messages.query",
-    "explain": "filters.explain",
-    "transactions": "messages.transactions",
-    "staged": "messages.staged",
-    "filter": "filters.filter_commands",
-    "store": "store.store_commands",
+_SECTIONS = {
+    "Run": {
+        "start": "nodes.start",
+        "status": "nodes.status",
+        "logs": "nodes.logs",
+        "console": "nodes.console_command",
+        "doctor": "doctor.doctor",
+        "ping": "nodes.ping",
+        "metrics": "nodes.metrics",
+    },
+    "Messages": {
+        "send": "messages.send",
+        "consume": "messages.consume",
+        "tail": "filters.tail_command",
+        "query": "messages.query",
+        "explain": "filters.explain",
+        "recall": "messages.send",
+    },
+    "Manage": {
+        "topics": "nodes.topics",
+        "groups": "groups.group_commands",
+        "filter": "filters.filter_commands",
+        "dlq": "groups.dlq",
+        "transactions": "messages.transactions",
+        "staged": "messages.staged",
+    },
+    "Apps": {
+        "up": "nodes.apps",
+        "scale": "nodes.apps",
+        "down": "nodes.apps",
+    },
+    "Cluster and store": {
+        "topology": "nodes.topology",
+        "move-queue": "nodes.moves",
+        "drain": "nodes.moves",
+        "rebalance": "nodes.moves",
+        "disk": "nodes.start",
+        "backup": "nodes.backups",
+        "restore": "nodes.backups",
+        "store": "store.store_commands",
+    },
 }
-"""The modules of the commands, in the order of the help. One that is named is loaded alone."""
+"""The modules of the commands, in the sections and the order of the help.
+
+A command that is named is loaded alone.
+"""
+_PLACES = {name: module for commands in _SECTIONS.values() for name, module in commands.items()}
 _OTHER_NAMES = {"filter": "filters", "store": "stores"}  # of what a module has
 _COMPLETE = "_ROCKETRAY_COMPLETE"  # set by the shell's function that wants a word completed
 _LOADS_ALL = ("doctor",)  # to check all tables of the settings file
@@ -125,6 +141,7 @@ def application(named: str = "") -> typer.Typer:
     """
     tree = typer.Typer(
         name="rocketray",
+        cls=_Root,
         add_completion=True,
         no_args_is_help=True,
         rich_markup_mode=None,  # a frame would wrap the caret under a wrong expression away
@@ -139,9 +156,11 @@ def application(named: str = "") -> typer.Typer:
             loaded = import_module(f"{__package__}.{module}")
             command = getattr(loaded, _OTHER_NAMES.get(name, name.replace("-", "_")))
             if isinstance(command, typer.Typer):
+                for each in command.registered_commands:
+                    each.cls = Verb
                 tree.add_typer(command, name=name)
             else:
-                tree.command(name)(command)
+                tree.command(name, cls=Verb)(command)
             if name == "groups":  # who thinks of one group writes it so
                 tree.add_typer(command, name="group", hidden=True)
     if named not in _PLACES:
@@ -149,8 +168,27 @@ def application(named: str = "") -> typer.Typer:
 
         found = entry_points(group="rocketray.commands")
         for entry in sorted(found, key=lambda each: each.name):
-            tree.command(entry.name)(entry.load())
+            tree.command(entry.name, cls=Verb)(entry.load())
     return tree
+
+
+class _Root(TyperGroup):
+    """The commands, in sections and in their order; those of other packages end the first one."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections, with all of their descriptions in one column."""
+        named = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        shown = {name: each for name, each in named if each is not None and not each.hidden}
+        width = max(map(len, shown), default=0)
+        limit = formatter.width - 6 - width  # click's: the indent, and the space between
+        others = [name for name in shown if name not in _PLACES]
+        for title, places in _SECTIONS.items():
+            listed = [name for name in (*places, *others) if name in shown]
+            others = []
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name.ljust(width), shown[name].get_short_help_str(limit)) for name in listed]
+                )
 
 
 def _defaults(tree: Any, arguments: Sequence[str]) -> dict[str, Any]:

@@ -33,7 +33,9 @@ def doctor(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> N
     problems that a running node reports. Of a cluster (--cluster) the directories of its disks on
     this machine are checked. Nothing is changed. With an error, the exit code is 1.
 
-    Example: rocketray doctor --json
+    Examples:
+        rocketray doctor
+        rocketray doctor --data /srv/stream --json
     """
     from .health_facts import findings  # noqa: PLC0415 - not needed for --help
 

@@ -71,10 +71,6 @@ def explain(
     """Explain whether messages were delivered to a group, and why.
 
     \b
-    rocketray explain order-18 --group audit
-    rocketray explain --group audit --topic Trade --from 2026-11-21T10:00Z --to 2026-11-21T10:05Z
-
-    \b
     The cause is one of
       {causes}
 
@@ -91,6 +87,10 @@ def explain(
     8601, or milliseconds since 1970. --json prints one object: held, explained, causes, absent and
     notes.
     The exit code is 1 if no message is in the range.
+
+    Examples:
+        rocketray explain order-18 --group audit
+        rocketray explain --group audit --topic Trade --from 2026-11-21T10:00Z
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     if message is None:
         if topic is None:

@@ -97,6 +97,10 @@ def check(
     With --tags it prints each tag by itself, and warns of several tags that seem to be written as
     one, and, with --topic, of tags that no recent message has. With --filter it checks that named
     filter of the --topic.
+
+    Examples:
+        rocketray filter check "amount > 100 AND region = 'eu'"
+        rocketray filter check --tags "pay || order" --topic Trade
     """
     from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - not needed for --help
     from rocketray.views.filter_records import checked_filter, refused_filter  # noqa: PLC0415 - same
@@ -174,6 +178,10 @@ def preview(
     prints one object: scanned, matched, rejected, failed, failures by kind, bytesRead, and the
     first matches as "store scan" prints them; with --rejected or --failed those messages instead,
     with their verdict and why. The number of rejected ones is without those that failed.
+
+    Examples:
+        rocketray filter preview Trade "amount > 100"
+        rocketray filter preview Trade "amount > 100" --rejected --limit 20
     """
     from rocketray.broker.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
     from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
@@ -279,6 +287,10 @@ def evaluate_lines(
 
     The exit code is 0 for all results. The answer to an invalid line is "parse-error", and the
     command continues with the next line.
+
+    Examples:
+        echo '{"expr": "a > 5", "props": {"a": "7"}}' | rocketray filter eval
+        rocketray filter eval < expressions.jsonl
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     for number, line in read_lines(sys.stdin.buffer):
         try:

@@ -61,11 +61,10 @@ def diff(
     what the other filter says of each. The command changes nothing; the node need not run. Ahead of
     a change of a group's filter, "groups migrate --dry-run" compares from where the group is.
 
-    \b
-      rocketray filter diff Trade "amount > 10" "amount > 20"
-      rocketray filter diff Trade "tags:pay" "tags:pay || order" --from 2026-11-01
-      rocketray filter diff Trade filter:large@1 filter:large
-    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    Examples:
+        rocketray filter diff Trade "amount > 10" "amount > 20" --from 2026-11-01
+        rocketray filter diff Trade filter:large@1 filter:large
+    """
     from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports NumPy
     from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
     from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - not for --help

@@ -86,9 +86,9 @@ def stats(
     got. --json names every counter, and errors by their kind: evaluationErrors, predicateErrors,
     predicateTimeouts.
 
-    \b
-      rocketray filter stats --rate
-      rocketray filter stats audit --since 2h
+    Examples:
+        rocketray filter stats --rate
+        rocketray filter stats audit --since 2h
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     if rate and since_ms is not None:
         raise typer.BadParameter("--rate samples what happens now, --since reads the log; give one")

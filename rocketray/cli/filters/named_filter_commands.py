@@ -62,16 +62,15 @@ def save(
 ) -> None:
     """Save a filter of a topic under a name, as its next version.
 
-    \b
-      rocketray filter save Trade large --sql "amount > 100" --note "for the audit"
-      rocketray filter save Trade large --sql "amount > 200"
-      rocketray tail Trade --filter large@1
-
     No group changes by it: one that reads with an earlier version keeps that, until "groups
     migrate" switches it, or all of its members have ended and start again. A filter that does not
     parse is refused, and warnings are those of "filter check". If the latest version is the same
     filter, nothing is saved.
-    """  # noqa: D301 - \b is the mark of lines that stay as they are
+
+    Examples:
+        rocketray filter save Trade large --sql "amount > 100" --note "for the audit"
+        rocketray filter save Trade paid --tags pay
+    """
     if name.version is not None:
         raise typer.BadParameter(f"versions are numbered by the node; give the name {name.name!r}")
     if tags is None and sql is None and where is None:
@@ -122,7 +121,9 @@ def list_filters(
     Each is shown with its latest version, and with the groups that use any of its versions. --json
     prints an object a line, with the filter as "groups list" has it.
 
-    Example: rocketray filter list Trade
+    Examples:
+        rocketray filter list Trade
+        rocketray filter list Trade --json
     """
     with ask(data) as node:
         found, uses = node.named_filters.all(topic), node.named_filters.uses(topic)
@@ -143,7 +144,9 @@ def show(
 
     They are shown oldest first, each with the groups that use it.
 
-    Example: rocketray filter show Trade large@2
+    Examples:
+        rocketray filter show Trade large
+        rocketray filter show Trade large@2
     """
     with ask(data) as node:
         filters = node.named_filters
@@ -172,7 +175,10 @@ def remove(
     Refused while a group uses it. Numbers of versions are not used again: a filter that is saved
     under the name later begins behind them. Whether Spark queries or apps that do not run name it
     is not known.
-    Example: rocketray filter remove Trade large
+
+    Examples:
+        rocketray filter remove Trade large
+        rocketray filter remove Trade large --force
     """
     if name.version is not None:
         raise typer.BadParameter(

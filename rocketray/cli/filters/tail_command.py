@@ -79,12 +79,6 @@ def tail(
 ) -> None:
     """Show messages as they arrive, without a group.
 
-    \b
-    rocketray tail Trade
-    rocketray tail Trade --sql "amount > 100" --rejected
-    rocketray tail Trade --tags pay --from 2026-11-21T08:30:00Z --max 10
-    rocketray tail Trade --filter large@2
-
     The command reads the files of the node, and changes nothing: no group takes part and no offset
     moves. Queues on disks of other machines are fetched from there, filtered; a disk that does not
     answer is named on stderr, and its queues continue when it does.
@@ -99,7 +93,11 @@ def tail(
     filter rejected. What was stored before the start is shown completely. Of what arrives later, a
     reader that falls more than 65536 messages behind in a queue gets only the newest; the others
     are counted. Messages are in the order of their times as far as they arrive together.
-    """  # noqa: D301 - \b is the mark of lines that stay as they are
+
+    Examples:
+        rocketray tail Trade --sql "amount > 100" --rejected
+        rocketray tail Trade --tags pay --from 2026-11-21T08:30:00Z --max 10
+    """
     if rejected and output_format is not None:
         raise typer.BadParameter("--format has no verdicts; leave out --rejected, or use --json")
     begin, show = parse_start(start), message_printer(output_format, as_json=as_json)

@@ -63,6 +63,10 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     """List the groups that have dead letters.
 
     Shows how many there are, how many were redriven, and the last error of the newest one.
+
+    Examples:
+        rocketray dlq list
+        rocketray dlq list --json
     """
     with ask(data) as node:
         boxes = _boxes(node)
@@ -91,6 +95,10 @@ def show(
     Each has its number of attempts, and the error of the last one. --json prints each as "query"
     does, and attempts, originTopic, originMsgId, redriven and reason: the exception's type and
     text, null if the letter has none.
+
+    Examples:
+        rocketray dlq show audit --limit 10
+        rocketray dlq show audit --sql "amount > 100" --json
     """
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with ask(data) as node:
@@ -129,6 +137,10 @@ def redrive(
     They go to the group's retry topic, so that other groups do not see them, and their attempts are
     counted from 0 again. A redriven letter stays stored. It is not redriven twice, even if this
     command is interrupted and repeated.
+
+    Examples:
+        rocketray dlq redrive audit --dry-run
+        rocketray dlq redrive audit --tags pay --limit 100
     """
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with ask(data) as node:

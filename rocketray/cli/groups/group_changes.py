@@ -93,6 +93,10 @@ def reset(
 
     Members need not stop: each releases the queues that move, with its last commits, and resumes
     after the move. Messages between the old and the new offset are skipped, or redelivered.
+
+    Examples:
+        rocketray groups reset audit --to 2026-11-21T08:30:00Z --dry-run
+        rocketray groups reset audit --to earliest --topic Trade
     """
     goal = parse_place(to)
     options = _Options(group, topic, queue, dry_run, data, as_json)
@@ -114,6 +118,10 @@ def skip(
     """Skip all messages that a group has not finished.
 
     It continues with messages that are sent from now on. Members need not stop; see "groups reset".
+
+    Examples:
+        rocketray groups skip audit --dry-run
+        rocketray groups skip audit --topic Trade --queue 3
     """
     _move("skip", _Options(group, topic, queue, dry_run, data, as_json), to="latest")
 
@@ -143,6 +151,10 @@ def seek(
 
     It moves all queues of the topic, or one with --queue. Members need not stop; see "groups
     reset".
+
+    Examples:
+        rocketray groups seek audit Trade --time 2026-11-21T08:30:00Z
+        rocketray groups seek audit Trade --queue 3 --offset 1200
     """
     if (offset is None) == (at is None):
         raise typer.BadParameter("give one of --offset and --time")
@@ -225,6 +237,10 @@ def migrate(
     delivers, from it on exactly the new one. Then replace the members by ones that ask for the new
     subscription; with the last of them the change is complete. An interrupted command may be
     repeated. A --filter without a version is the latest one.
+
+    Examples:
+        rocketray groups migrate audit Trade --sql "amount > 200" --dry-run
+        rocketray groups migrate audit Trade --filter large@2
     """
     from rocketray.services.admin import migration  # noqa: PLC0415 - not needed for --help
 

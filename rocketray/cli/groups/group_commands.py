@@ -71,6 +71,10 @@ def progress(
     offset was stored. Members of a broadcast group keep their own offsets: its rows have no such
     numbers. Below the table are the queues that are held at a failing message, and the number of
     messages on which a group's filter failed since the coordinator started.
+
+    Examples:
+        rocketray groups progress
+        rocketray groups progress audit --json
     """
     with ask(data) as connection:
         found = chosen_groups(connection.groups.all(), group)
@@ -131,6 +135,10 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     counts messages that were deleted before the group read them; sent back counts failed messages
     that are redelivered, dead letters those that are not. The counts begin when the coordinator
     starts.
+
+    Examples:
+        rocketray groups list
+        rocketray groups list --json
     """
     with ask(data) as connection:
         found = chosen_groups(connection.groups.all(), None)
@@ -168,6 +176,10 @@ def lag(
     filter. A lag is exact, or "at least" if counting further would have cost too much: repeat the
     command, and the count continues from there. A predicate is not evaluated: then lag counts all
     messages ("unfiltered").
+
+    Examples:
+        rocketray groups lag
+        rocketray groups lag audit --json
     """
     with ask(data) as connection:
         rows = [
@@ -192,7 +204,12 @@ def lag(
 def delete(
     group: GroupArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Delete a group without members. A new group of that name starts afresh."""
+    """Delete a group without members. A new group of that name starts afresh.
+
+    Examples:
+        rocketray groups delete audit
+        rocketray groups delete audit --data /srv/stream
+    """
     with ask(data) as connection:
         connection.groups.delete(group)
     print_result({"group": group, "deleted": True}, f"group {group} was deleted", as_json=as_json)
@@ -213,6 +230,10 @@ def export(
 
     The groups are those of the node's last save: at the stop of the node, and at most 5 seconds old
     while it runs. A file that exists is not overwritten.
+
+    Examples:
+        rocketray groups export ./exported
+        rocketray groups export ./exported --data /srv/stream
     """
     from rocketray.actors.cluster.groups_file import rocketmq_files  # noqa: PLC0415 - imports orjson
     from rocketray.runtime.files.state_files import write_json  # noqa: PLC0415 - not for --help

@@ -102,6 +102,10 @@ def consume(
     With --broadcast each member gets all messages, and resumes at the offsets of its client id,
     which are in DATA/broadcast/ID/GROUP/TOPIC.json. Each of several members on one host needs its
     own id.
+
+    Examples:
+        rocketray consume Trade --group audit
+        rocketray consume Trade --group large --sql "amount > 100" --max 10 --json
     """
     begin, show = parse_place(start), message_printer(output_format, as_json=as_json)
     chosen = chosen_filter(filter_name, tags, sql, where, on_error=on_filter_error, dialect=dialect)

@@ -58,8 +58,11 @@ def query(
     time unless it names a zone. If nothing is found, the exit code is 1, and stderr says so.
 
     Of more than --max messages, a key shows the newest, and a time without a key the oldest. If
-    there may be more than --max, or than the 10,000 that a queue returns, stderr says so. Example:
-    rocketray query Trade --key order-18
+    there may be more than --max, or than the 10,000 that a queue returns, stderr says so.
+
+    Examples:
+        rocketray query Trade --key order-18
+        rocketray query Trade --from 2026-11-21T10:00Z --to 2026-11-21T10:05Z
     """
     named = [name for name in (message_id, key, unique_key) if name is not None]
     if len(named) > 1 or not (named or begin_ms is not None or end_ms is not None):

@@ -126,6 +126,10 @@ def send(
     For each message a line with offsetMsgId, msgId, queueId and queueOffset is printed when it is
     acknowledged, in the order of the input. An invalid line ends the command with code 1; the
     messages before it are stored and printed, those after it are not read.
+
+    Examples:
+        rocketray send Trade paid --tags pay --key order-17 --property amount=9
+        rocketray send Trade --jsonl < trade.jsonl
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     delays = {"delayLevel": delay_level, "delayMs": delay, "deliverAt": deliver_at}
     places = queue_id, sharding_key, *delays.values()
@@ -258,6 +262,10 @@ def recall(
     """Recall a delayed message, so that it is never delivered.
 
     The exit code is 1 if it is too late: the message was delivered, or recalled before.
+
+    Examples:
+        rocketray recall HANDLE
+        rocketray recall HANDLE --data /srv/stream
     """
     with ask(data) as node:
         if node.delays.recall(handle):

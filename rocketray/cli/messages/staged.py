@@ -30,6 +30,10 @@ def staged(
     A decided batch waits for its queues, and is stored as soon as they are available. A staged one
     waits for its driver; if that never decides it, its files are removed after 24 hours. The sums
     are since the gateway of the node started.
+
+    Examples:
+        rocketray staged
+        rocketray staged --max 10 --json
     """
     with ask(data) as connection:
         found = overview_of(connection, most)

@@ -31,6 +31,10 @@ def transactions(
     72 hours, the transaction is abandoned and kept in TRANS_CHECK_MAX_TIME_TOPIC. While no producer
     of the group runs, the node does not check. The unique key finds the message: see "rocketray
     explain". The sums are of transactions that ended since the node started.
+
+    Examples:
+        rocketray transactions
+        rocketray transactions --max 10 --json
     """
     with ask(data) as connection:
         found = connection.transactions.overview(most)

@@ -89,7 +89,10 @@ def up(
     one is drained and ended, and so on; the sinks are last. If one fails to start, the rest keep
     the old code. "rocketray status" shows the version of each, a digest of the loaded modules. An
     instance that asks for a filter from which its group has switched is replaced in any case.
-    Example: rocketray up trade:app --replace
+
+    Examples:
+        rocketray up trade:app --consumers 4 --detach
+        rocketray up trade:app --replace
     """
     from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
     from rocketray.hosting.app_path import import_from, load_app  # noqa: PLC0415 - imports Faust
@@ -209,6 +212,10 @@ def down(
 
     What their handlers finished is committed first, and is not redelivered. A sink's function for a
     micro-batch runs to completion; any other micro-batch is repeated from the checkpoint.
+
+    Examples:
+        rocketray down shop
+        rocketray --cluster trade down shop
     """
     with ask(data) as node, waiting(f"draining {app}"):
         found = apps_of(node).take_down(app)
@@ -231,6 +238,10 @@ def scale(
     This is about its agents: its sinks run in one process. More instances are started, or some are
     drained and ended. A queue is read by one instance at a time: with more instances than a topic
     has queues, some get none of its messages, and a warning says so.
+
+    Examples:
+        rocketray scale shop 4
+        rocketray scale shop 1 --json
     """
     from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 

@@ -41,6 +41,10 @@ def backup(
 
     A cluster of several disks has a backup of each, made on its machine. A stopped node cannot be
     started meanwhile.
+
+    Examples:
+        rocketray backup ./monday
+        rocketray backup ./monday --data /srv/stream --json
     """
     from rocketray.broker.backups.backup import back_up  # noqa: PLC0415 - imports NumPy
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
@@ -76,6 +80,10 @@ def restore(
     there beside the original, on a Ray of its own, or on the same with another --cluster name.
 
     The disks of a cluster are restored one by one, each where it is to be used.
+
+    Examples:
+        rocketray restore ./monday --data ./restored
+        rocketray restore ./monday --data ./restored --cluster trial
     """
     from rocketray.broker.backups import restore as restoration  # noqa: PLC0415 - imports NumPy
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich

@@ -58,12 +58,6 @@ def console(
 ) -> None:
     """Show the node in a browser.
 
-    \b
-    rocketray console
-    rocketray console --port 0 --data ./rocketray-data
-    rocketray --cluster orders --ray-address 10.0.0.1:6379 console
-    rocketray console --trace-url "http://localhost:16686/trace/{trace_id}"
-
     Prints a link with a token; the browser keeps a cookie of it. It has a live tail with a filter's
     verdict on each message, topics, groups with their lag, messages and why each group got them,
     dead letters, transactions, apps and the node. Each page is JSON at the same address with .json,
@@ -77,7 +71,11 @@ def console(
 
     Beyond loopback the token crosses the network in plain text: use an SSH tunnel, or a proxy with
     TLS.
-    """  # noqa: D301 - \b is the mark of lines that stay as they are
+
+    Examples:
+        rocketray --cluster orders --ray-address 10.0.0.1:6379 console
+        rocketray console --port 0 --trace-url "http://localhost:16686/trace/{trace_id}"
+    """
     traces = None if trace_url is None else check_trace_url(trace_url)
     place = chosen_place(data)
     if isinstance(place, Cluster):

@@ -76,12 +76,16 @@ def logs(
     Those that have ended are shown, too.
 
     A line that a handler printed, or its error, names the agent and the message in hand: topic,
-    queue, offset and id, for "rocketray explain". Example: rocketray logs shop -f --since 10m
+    queue, offset and id, for "rocketray explain".
 
     The processes of the node on --data are shown; it need not run. Of a cluster (--cluster) these
     are the processes of its disks on this machine, and the hosts of apps that run here:
     "rocketray status APP --json" names machines and files of all.
     Each file is limited to 32 MiB, and two older ones are kept.
+
+    Examples:
+        rocketray logs shop -f --since 10m
+        rocketray logs node -n 50
     """
     from rocketray.runtime.process_logs.log_tails import LogTail  # noqa: PLC0415 - not for --help
 

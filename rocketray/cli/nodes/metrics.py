@@ -54,6 +54,10 @@ def metrics(
 
     Other machines can reach an address that is not loopback, so it needs --token-file,
     --tls-certificate and --tls-key.
+
+    Examples:
+        rocketray metrics
+        rocketray metrics --once
     """
     from rocketray.services.metrics.metric_families import metrics_of  # noqa: PLC0415 - slow
     from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - prometheus_client

@@ -44,6 +44,10 @@ def move_queue(
     Messages, offsets and message ids stay as they are. The files are copied while the queue is
     used; then it stores nothing for a moment. Producers and groups follow by themselves. If the
     move fails, the queue stays where it is.
+
+    Examples:
+        rocketray move-queue Trade 3 5e0c1f
+        rocketray --cluster trade move-queue Trade 0 5e0c1f
     """
     with ask(data) as connection:
         homes = connection.disks.homes()
@@ -70,6 +74,10 @@ def drain(
     transactions that are left there are done: the command says how many there are. Dead letters,
     changelogs and replies stay on the first disk. Repeat the command after an interruption: it
     continues.
+
+    Examples:
+        rocketray drain 5e0c1f --dry-run
+        rocketray drain 5e0c1f
     """
     with ask(data) as connection:
         homes = connection.disks.homes()
@@ -111,6 +119,10 @@ def rebalance(
 
     They are spread as those of a new topic. As few queues as possible are moved, one by one. Disks
     that do not answer, or are being drained, take no part.
+
+    Examples:
+        rocketray rebalance --dry-run
+        rocketray rebalance
     """
     with ask(data) as connection:
         homes, targets = connection.disks.homes(), _targets(connection)

@@ -37,6 +37,10 @@ def ping(
 
     A readiness probe is "rocketray ping". A liveness probe is "rocketray ping --if-running": it
     fails only if the process of the node is there and does not answer.
+
+    Examples:
+        rocketray ping
+        rocketray ping --if-running --data /srv/stream
     """
     refuse_cluster("ping", data)
     transport = open_local(data.resolve())

@@ -200,6 +200,10 @@ def start(
     SIGTERM must reach this process alone, because Ray's processes have to outlive it: under systemd
     set KillMode=mixed. In the background of a shell script use SIGTERM: the shell has such a job
     ignore SIGINT, which holds until the node is ready.
+
+    Examples:
+        rocketray start
+        rocketray start --data /srv/stream --ack disk --console
     """
     if (named := chosen_cluster()) is not None:  # before the command's name
         cluster, ray_address = named.name, ray_address or named.ray_address
@@ -291,6 +295,10 @@ def disk(
     Give it as a label to the Ray that the node joins: ray start --labels
     "rocketray-disk=$(rocketray disk --data DIR)". The node's actors then run where the label is,
     also after the raylet was replaced. A missing directory is created.
+
+    Examples:
+        rocketray disk
+        rocketray disk --data /srv/stream
     """
     found = identity_of(data, parse_mode(data_mode))
     print_result({"data": str(data.resolve()), "disk": found}, found, as_json=as_json)

@@ -69,8 +69,7 @@ def status(
     With --over there are rates, from two samples so many seconds apart: messages stored in each
     topic, and finished by each group, in a second. A member reports what it finished each second,
     so a longer time is more exact. The lag counts messages that match the filter of the group, as
-    "groups lag" does. What is unknown says why, and is not 0. Example: rocketray status shop
-    --watch --over 5
+    "groups lag" does. What is unknown says why, and is not 0.
 
     A table has the app's sinks: the last micro-batch of each, its rows, the rows that it wrote in a
     second, and behind, the messages that it has not read yet.
@@ -98,6 +97,10 @@ def status(
     A line "problem: ..." says what is wrong with the node and what to do about it, such as damaged
     messages, a damaged file of its state, or a flush that hangs; with --json it is an object with
     the key "problem". If consumer groups are closed because of it, the exit code is 1.
+
+    Examples:
+        rocketray status
+        rocketray status shop --watch --over 5
     """
     if watch and over is None:
         over = _WATCHED_EVERY_S

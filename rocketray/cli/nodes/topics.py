@@ -142,6 +142,10 @@ def create(
     interrupted, or failed, the same command starts the missing queues.
 
     Without --retention and --retention-bytes the topic keeps every message until it is removed.
+
+    Examples:
+        rocketray topics create Trade
+        rocketray topics create Trade --queues 16 --retention 7d --ack disk
     """
     policy = _retention(retention, retention_bytes)
     per_process = parse_queues_per_process(queues_per_process)
@@ -178,7 +182,12 @@ def list_all(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """List the topics, with their queues and permissions."""
+    """List the topics, with their queues and permissions.
+
+    Examples:
+        rocketray topics list
+        rocketray topics list --all --json
+    """
     with ask(data) as connection:
         configs = sorted(connection.topics.all().values(), key=lambda config: config.name)
     configs = [config for config in configs if with_system or not config.internal]
@@ -204,6 +213,10 @@ def describe(
 
     minOffset is the first message that is stored, maxOffset the next one to come. A storeHost only
     makes the ids of the queue's messages unique: nothing listens there.
+
+    Examples:
+        rocketray topics describe Trade
+        rocketray topics describe Trade --json
     """
     with ask(data) as connection:
         _show(connection, connection.topics.get(topic), as_json=as_json)
@@ -239,6 +252,10 @@ def alter(
     --retention none and --retention-bytes none remove the limit. --bitmaps takes effect at once,
     for messages that arrive from then on. --ack takes effect at once for producers that start, and
     within half a minute for those that run.
+
+    Examples:
+        rocketray topics alter Trade --queues 32
+        rocketray topics alter Trade --retention none --bitmaps on
     """
     changes = queues, permission, retention, retention_bytes, bitmaps, ack
     if all(option is None for option in changes):
@@ -272,7 +289,12 @@ def delete(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a topic and all its messages. Asks first, unless --yes is given."""
+    """Remove a topic and all its messages. Asks first, unless --yes is given.
+
+    Examples:
+        rocketray topics delete Trade
+        rocketray topics delete Trade --yes
+    """
     with ask(data) as connection:
         connection.topics.get(topic)
         if not yes and not _is_wanted(topic):

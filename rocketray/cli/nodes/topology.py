@@ -32,6 +32,10 @@ def topology(
     first, then over the disks of a zone, then where there is most room. With --json, each disk is
     an object with the key "disk", and each topic one with the key "topic" and its queues by disk.
     With --svg, the same is drawn.
+
+    Examples:
+        rocketray topology
+        rocketray --cluster trade topology --svg trade.svg
     """
     with ask(data) as connection:
         topics = connection.topics.all()

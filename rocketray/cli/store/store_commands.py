@@ -78,6 +78,10 @@ def info(
 
     A RocketMQ directory does not contain its settings. Sizes are those of the files; the number of
     hash slots of an index file is derived from its content, and if that fails, the output says so.
+
+    Examples:
+        rocketray store info ./rocketray-data
+        rocketray store info ./store --json
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
         for one in opened:
@@ -90,6 +94,10 @@ def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None
 
     minOffset is the first message that is stored, maxOffset the next one to come. DIR is as for
     "store info".
+
+    Examples:
+        rocketray store topics ./rocketray-data
+        rocketray store topics ./store --json
     """
     with open_stores(directory) as opened:
         rows = [_queue(one.store, *queue) for one in opened for queue in one.store.reads.queues()]
@@ -225,6 +233,10 @@ def scan(
     Nothing is changed or locked, so it may be in use. A line of --json has topic, queueId,
     queueOffset, commitLogOffset, tags, keys, properties, body (base64), storeTimestamp and
     offsetMsgId. Filters select messages: TIME is milliseconds since 1970 or ISO 8601.
+
+    Examples:
+        rocketray store scan ./rocketray-data --topic Trade --limit 10
+        rocketray store scan ./store --sql "amount > 100" --json
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     chosen = chosen_subscription(tags, sql, None, dialect=dialect)
     span = span_of(begin_ms, end_ms)

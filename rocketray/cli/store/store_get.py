@@ -55,6 +55,10 @@ def get(
     several stores, the first message found is printed. If there is none, the exit code is 1. A
     store host identifies a store in offset ids. The queues of a node have addresses of their own
     for that, 10.0.0.1:10911 and so on, at which nothing listens.
+
+    Examples:
+        rocketray store get ./rocketray-data --topic Trade --queue 3 --offset 1200
+        rocketray store get ./store --id 7F00000100002A9F0000000000000C1A
     """
     given = [name for name in (message_id, queue_offset, physical_offset) if name is not None]
     if len(given) != 1:

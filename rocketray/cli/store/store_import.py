@@ -52,6 +52,10 @@ def import_messages(
     Ctrl-C stops the import. The same command, run again, resumes after the last imported message:
     no message is lost or duplicated. --all leaves out topics that a node cannot have, for example
     because their names are too long, and names them. The exit code is 0 when all is imported.
+
+    Examples:
+        rocketray store import ./store --topic Trade
+        rocketray store import ./store --all --data /srv/stream
     """
     from rocketray.services.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
     from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - Arrow

@@ -100,6 +100,10 @@ filter; the reference answers of rocketray's own tests use it."""
       {..., "status": "FOUND", "next": 32, "min": 0, "maxOffset": 99, "offsets": [0, ...]}
     An invalid line gives an object with "line" and "error"; the others are answered, and the exit
     code is 1.
+
+    Examples:
+        rocketray store query ./rocketray-data --topic Trade --key order-18
+        rocketray store query ./store --from 2026-11-21T10:00Z --max 10
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     times = begin_ms is not None or end_ms is not None
     if jsonl and (key is not None or topic is not None or times):

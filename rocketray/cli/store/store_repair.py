@@ -70,6 +70,10 @@ def verify(
     with its checksums, and the queue entry that points to it; keys are not checked. Progress is
     shown on stderr. A node does the same by itself, once a day: see rocketray start --scrub-rate,
     and rocketray status.
+
+    Examples:
+        rocketray store verify ./rocketray-data
+        rocketray store verify ./rocketray-data --scrub --rate 4MiB
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     from rocketray.store.recovery.recovery import read_past_recovery  # noqa: PLC0415 - NumPy
 
@@ -119,6 +123,10 @@ def recover(
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker, which
     can continue with it afterwards. No process may have it open. The command may be repeated at any
     time.
+
+    Examples:
+        rocketray store recover ./rocketray-data
+        rocketray store recover ./store --json
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     from rocketray.store.files.store_settings import Salvage  # noqa: PLC0415 - imports NumPy
     from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - NumPy and Arrow
@@ -141,6 +149,10 @@ def upgrade(directory: DirectoryArgument, *, as_json: JsonOption = False) -> Non
 
     Older versions cannot write them any more. DIR is a node's data directory or a shard's; the node
     must be stopped. A store that is up to date is not changed.
+
+    Examples:
+        rocketray store upgrade ./rocketray-data
+        rocketray store upgrade ./rocketray-data --json
     """
     from rocketray.store.files.store_settings import upgrade_store  # noqa: PLC0415 - imports NumPy
 

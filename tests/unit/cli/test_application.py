@@ -116,8 +116,27 @@ def test_the_commands_are_those_that_were_promised() -> None:
 def test_what_a_command_is_for_is_told_in_whole_where_it_is_listed() -> None:
     for path, command in ALL.items():
         if hasattr(command, "commands"):
-            listed = run_here(*path, "--help").out.partition("Commands:")[2]
+            listed = run_here(*path, "--help").out.partition("\nOptions:\n")[2]
+            assert listed
             assert "..." not in listed, f"{' '.join(path)}: begin its help with a shorter sentence"
+
+
+def test_help_lists_the_commands_in_five_sections_by_day_of_use() -> None:
+    listed: dict[str, list[str]] = {}
+    for line in run_here("--help").out.partition("--help ")[2].splitlines()[2:]:
+        if line.endswith(":"):
+            listed[line.removesuffix(":")] = []
+        elif line:
+            listed[[*listed][-1]].append(line.split()[0])
+    assert {title: names[:4] for title, names in listed.items()} == {
+        "Run": ["start", "status", "logs", "console"],
+        "Messages": ["send", "consume", "tail", "query"],
+        "Manage": ["topics", "groups", "filter", "dlq"],
+        "Apps": ["up", "scale", "down"],
+        "Cluster and store": ["topology", "move-queue", "drain", "rebalance"],
+    }
+    names = [name for those in listed.values() for name in those]
+    assert sorted(names) == sorted(path[0] for path in ALL if len(path) == 1 and path != ("group",))
 
 
 def test_group_is_another_name_of_groups_that_help_does_not_show() -> None:
