@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from importlib import import_module
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,22 @@ def test_every_rocketray_command_named_exists(document: Path) -> None:
             asked = {word.partition("=")[0] for word in rest if word.startswith("--")}
             assert not isinstance(command, TyperGroup) or not rest or asked, line
             assert asked <= options_of(command), line
+
+
+def test_pages_for_users_name_nothing_that_help_hides() -> None:
+    folders = [(ROOT / "docs" / name).rglob("*.md") for name in ("how-to", "reference", "tutorial")]
+    for document in (ROOT / "README.md", *chain(*folders)):
+        for line in shell_lines(document):
+            for words in words_after(line, "rocketray"):
+                command, rest = find(words)
+                hidden = {
+                    name
+                    for parameter in command.params
+                    if getattr(parameter, "hidden", False)
+                    for name in parameter.opts
+                }
+                assert isinstance(command, TyperGroup) or not command.hidden, line
+                assert not hidden.intersection(rest), line
 
 
 def anchors_of(document: Path) -> set[str]:

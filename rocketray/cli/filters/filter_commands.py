@@ -259,7 +259,7 @@ def _print_preview(found: Preview, seen: list[SeenMessage]) -> None:
         print_line(f"the first failure: {found.error}")
 
 
-@filters.command("eval")
+@filters.command("eval", hidden=True)  # it answers tests, not people
 def evaluate_lines(
     *,
     _json: Annotated[

@@ -1,6 +1,7 @@
 """``rocketray store query``: look up messages of a store directory by key or time, without a node.
 
-With --jsonl it answers the questions of store_questions.py instead.
+With --jsonl, --limits and --filters, which help does not show, it answers the questions of
+store_questions.py instead: tests compare the answers with those of RocketMQ's own classes.
 """
 
 from __future__ import annotations
@@ -60,15 +61,19 @@ def query(
     max_count: MaxOption = MAX_DEFAULT,
     as_json: JsonOption = False,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="Read requests from stdin, a JSON object a line.")
+        bool,
+        typer.Option(
+            "--jsonl", hidden=True, help="Read requests from stdin, a JSON object a line."
+        ),
     ] = False,
     limits: Annotated[
         Literal["golden", "broker"],
         typer.Option(
+            hidden=True,
             help="""Where one read of --jsonl stops. 'broker': as in a RocketMQ broker with \
 default settings, after 32 messages or 256 KiB, 8 messages or 64 KiB if they count as on disk, \
 and 800 queue entries. 'golden': only at the end of a queue file, which shows all matches of a \
-filter; the reference answers of rocketray's own tests use it."""
+filter; the reference answers of rocketray's own tests use it.""",
         ),
     ] = "broker",
     filters: Annotated[
@@ -77,6 +82,7 @@ filter; the reference answers of rocketray's own tests use it."""
             metavar="FILE",
             exists=True,
             dir_okay=False,
+            hidden=True,
             help="The broker's consumerFilter.json, with the filters of the bitmaps.",
         ),
     ] = None,
@@ -93,14 +99,6 @@ filter; the reference answers of rocketray's own tests use it."""
     is 1, and stderr says so. Of more than --max messages, a key shows the newest, and a time
     without a key the oldest.
 
-    \b
-    With --jsonl, requests come on stdin, a JSON object a line, and each is printed back with its
-    answers. "op" is range, get, tag, sql, tag_scan, sql_scan, bytime or key:
-      {"op": "get", "topic": "Trade", "queueId": 0, "offset": 0, "max": 32}
-      {..., "status": "FOUND", "next": 32, "min": 0, "maxOffset": 99, "offsets": [0, ...]}
-    An invalid line gives an object with "line" and "error"; the others are answered, and the exit
-    code is 1.
-
     Examples:
         rocketray store query ./rocketray-data --topic Trade --key order-18
         rocketray store query ./store --from 2026-11-21T10:00Z --max 10
@@ -109,7 +107,7 @@ filter; the reference answers of rocketray's own tests use it."""
     if jsonl and (key is not None or topic is not None or times):
         raise typer.BadParameter("--jsonl excludes --key, --topic, --from and --to")
     if not (jsonl or key or times):
-        raise typer.BadParameter("give --key, or --from and --to, or --jsonl")
+        raise typer.BadParameter("give --key, or --from and --to")
     span = span_of(begin_ms, end_ms)
     with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
         if jsonl:

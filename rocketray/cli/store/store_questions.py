@@ -13,7 +13,8 @@ A line has ``op`` and its inputs; the answer is the line with these fields appen
     key                   topic key maxNum                        commitLogOffsets
 
 Without ``sub`` all messages match, without ``group`` no filter is registered. A scan continues to
-the queue's end. An expression that fails on a message does not match it.
+the queue's end. An expression that fails on a message does not match it. The answer to an invalid
+line has ``line`` and ``error``; the others are answered, and the command's exit code is 1.
 """
 
 from __future__ import annotations

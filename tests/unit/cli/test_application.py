@@ -139,6 +139,15 @@ def test_help_lists_the_commands_in_five_sections_by_day_of_use() -> None:
     assert sorted(names) == sorted(path[0] for path in ALL if len(path) == 1 and path != ("group",))
 
 
+def test_what_answers_tests_can_be_called_and_is_not_listed() -> None:
+    assert "eval" not in run_here("filter", "--help").out
+    assert run_here("filter", "eval", "--help").out.startswith("Usage: rocketray filter eval")
+    shown = run_here("store", "query", "--help").out
+    options = {name for each in ALL["store", "query"].params for name in each.opts}
+    assert {"--jsonl", "--limits", "--filters"} <= options
+    assert not [name for name in ("--jsonl", "--limits", "golden", "--filters") if name in shown]
+
+
 def test_group_is_another_name_of_groups_that_help_does_not_show() -> None:
     assert ALL["group",].commands.keys() == ALL["groups",].commands.keys()
     shown = [line.split()[0] for line in rocketray("--help").stdout.splitlines() if line.strip()]
