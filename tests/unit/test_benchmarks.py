@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.patience import patience
-from support.source_tree import ROOT, source_file
+from support.harness.patience import patience
+from support.harness.source_tree import ROOT, source_file
 
 from rocketray_bench.command import BENCHMARKS
 
