@@ -178,7 +178,7 @@ class QueueMoves:
         # An earlier move that failed left a copy, perhaps on a third disk, which the entry names.
         if (before := self._moves.get(move.name)) is not None:
             self._remove_old(before)
-        self._save({**self._moves, move.name: move})
+        self._note(move)
         try:
             copied = self._copy_while_used(topic, move)
             moving = self._state.topics.catalog.with_disk(name, queue_id, target).get(name)
@@ -265,13 +265,18 @@ class QueueMoves:
             )
             return
         self._state.problems.resolve(subject)
-        self._save({name: each for name, each in self._moves.items() if name != move.name})
+        with self._lock:
+            self._save({name: each for name, each in self._moves.items() if name != move.name})
+
+    def _note(self, move: _Move) -> None:
+        with self._lock:
+            self._save({**self._moves, move.name: move})
 
     def _save(self, moves: dict[str, _Move]) -> None:
-        with self._lock:
-            values = [asdict(each) for each in moves.values()]
-            self._documents.save(_NAME, _FORM.of({"moves": values}))
-            self._moves = moves
+        """Save *moves*, made of the present ones; called with the lock: two may change them."""
+        values = [asdict(each) for each in moves.values()]
+        self._documents.save(_NAME, _FORM.of({"moves": values}))
+        self._moves = moves
 
 
 def _parsed(value: dict[str, Any]) -> dict[str, _Move]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.harness.patience import wait_until
@@ -13,7 +15,7 @@ from support.nodes.moving_disks import FAR, STEPS, MovingAgents
 
 from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
-from rocketray.actors.cluster.queue_moves import QueueMoves
+from rocketray.actors.cluster.queue_moves import QueueMoves, _Move
 from rocketray.actors.cluster.topic_service import TopicService
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import MovedQueue
@@ -192,6 +194,27 @@ def test_a_process_that_lost_the_queue_says_so_also_after_it_started_again(disks
     assert disks._process("T:0").closed() == {}
     assert disks._process("T:0").open([(topic, [0])]).closed == {}
     assert disks.append(b"1") == 1
+
+
+def test_moves_that_begin_at_once_are_both_noted(
+    disks: TwoDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is in the document from then on, else its old files would stay."""
+    first, second = (_Move("T", "id", number, ("127.0.0.1", 1), "", FAR) for number in range(2))
+    save, others = disks.state.documents.save, list[threading.Thread]()
+
+    def save_while_another_begins(*document: Any) -> None:
+        if not others:
+            others.append(threading.Thread(target=disks.moves._note, args=[second]))
+            others[0].start()
+            others[0].join(0.05)  # it waits, or has looked at the moves of before
+        save(*document)
+
+    monkeypatch.setattr(disks.state.documents, "save", save_while_another_begins)
+    disks.moves._note(first)
+    others[0].join()
+    disks.begin()
+    assert {*disks.moves._moves} == {first.name, second.name}
 
 
 @pytest.mark.parametrize("step", [*STEPS, "remove"])
