@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from queue import Empty, LifoQueue
+from queue import Empty, Full, LifoQueue
 from typing import Generic, TypeVar
 
 from rocketray.errors import NodeNotRunningError, StreamError
@@ -68,14 +69,15 @@ class AskedNode(Generic[_NodeT]):
 
     def close(self) -> None:
         """End the connections that nothing uses."""
-        while not self._idle.empty():
-            _close(self._idle.get())
+        with suppress(Empty):
+            while True:
+                _close(self._idle.get_nowait())
 
     def _keep(self, node: _NodeT) -> None:
-        if self._idle.full():
+        try:
+            self._idle.put_nowait(node)  # asking first whether it is full would be a race
+        except Full:
             _close(node)
-        else:
-            self._idle.put(node)
 
 
 def _close(node: NodeClient) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
+from support.harness.patience import patience
 
-from rocketray.actors.client.asked_node import AskedNode, open_node
+from rocketray.actors.client.asked_node import _IDLE_MAX, AskedNode, open_node
 from rocketray.errors import NodeNotRunningError, StoreError
 
 
@@ -39,6 +42,18 @@ def test_a_connection_is_used_again_unless_its_node_ended() -> None:
     with pytest.raises(KeyboardInterrupt):
         asked.ask(fails(KeyboardInterrupt()))
     assert asked.ask(lambda node: node) is opened[4], "the last may have an answer of that call"
+
+
+def test_what_many_threads_give_back_at_once_is_kept_or_closed() -> None:
+    """None of them waits for room: another one has taken the last place in between."""
+    open_one: Any = object
+    asked, count = AskedNode(open_one), 2 * _IDLE_MAX
+    together = Barrier(count)
+    with ThreadPoolExecutor(count) as threads:
+        for _ in range(20):
+            found = [threads.submit(asked.ask, lambda _: together.wait()) for _ in range(count)]
+            assert len([one.result(patience(60)) for one in found]) == count
+            asked.close()
 
 
 def test_without_a_node_it_says_how_to_start_one(tmp_path: Path) -> None:
