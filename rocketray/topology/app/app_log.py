@@ -100,11 +100,20 @@ def note_worker_log(data: Path, name: str | None, files: tuple[str, ...]) -> Non
         note_own_log(data, name.rpartition("/")[2], files)
 
 
+class _EarlyLines(MemoryHandler):
+    """Keeps lines for a file that may never come: a node elsewhere, or no room for it."""
+
+    def flush(self) -> None:
+        """Write them; without a file, drop as many as it may keep: the terminal has them."""
+        super().flush()
+        self.buffer.clear()
+
+
 class AppLog:
     """The log file of ``python app.py``: what it logs and prints, also before a node is ready."""
 
     def __init__(self) -> None:
-        self._memory = MemoryHandler(_EARLY_LINES, logging.CRITICAL + 1, flushOnClose=False)
+        self._memory = _EarlyLines(_EARLY_LINES, logging.CRITICAL + 1, flushOnClose=False)
         _select(self._memory)
 
     @contextmanager

@@ -15,7 +15,7 @@ from support.nodes.local_node import LocalNode
 
 from rocketray.runtime.process_logs.log_line import MessagePlace, parse_lines
 from rocketray.topology.app.app import App
-from rocketray.topology.app.app_log import AppLog, place_in_hand
+from rocketray.topology.app.app_log import _EARLY_LINES, AppLog, place_in_hand
 
 
 def test_a_handler_knows_the_place_of_what_it_has(node: LocalNode) -> None:
@@ -51,6 +51,14 @@ def test_a_handler_knows_the_place_of_what_it_has(node: LocalNode) -> None:
         assert place is not None
         assert (place.queue_offset, place.last_queue_offset) == (begin, last)
         begin += count
+
+
+def test_lines_of_an_app_whose_file_never_comes_do_not_pile_up() -> None:
+    log = AppLog()
+    with log.following():
+        for number in range(3 * _EARLY_LINES):
+            logging.getLogger("shop").error("%d", number)
+            assert len(log._memory.buffer) <= _EARLY_LINES
 
 
 def test_the_file_has_what_came_before_it_prints_and_errors(
