@@ -102,7 +102,7 @@ def end_with(future: SendFuture[object], sending: Sending) -> None:
         except Exception as error:  # noqa: BLE001 - the sender has it, too
             sending.failed(error)
         else:
-            sending.stored(getattr(result, "queue_id", None), getattr(result, "unique_key", None))
+            sending.stored(getattr(result, "queue_id", None), getattr(result, "message_id", None))
 
     future.add_done_callback(end)
 

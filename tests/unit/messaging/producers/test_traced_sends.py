@@ -56,6 +56,7 @@ def test_a_send_has_a_span_whose_context_its_message_carries(node: LocalNode, sp
         "messaging.operation.type": "send",
         "messaging.destination.name": "T",
         "messaging.destination.partition.id": "0",
+        "messaging.message.id": stored.message_id,
         "messaging.message.body.size": 4,
         "messaging.rocketmq.message.tag": "a",
         "messaging.rocketmq.message.keys": ("k1", "k2"),
