@@ -343,7 +343,7 @@ def _is_stored(node: NodeClient, journal: Journal, group: str) -> bool:
         while found := tail.read(offset, _BATCH_MAX):
             if any(one.properties.get(REDRIVEN_FROM) == journal.first_id for one in found):
                 return True
-            offset += len(found)
+            offset = found[-1].queue_offset + 1  # behind gaps, too
         return False
 
 
