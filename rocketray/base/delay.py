@@ -35,7 +35,7 @@ from .marks import (
     TIMER_ROLLED_FROM,
 )
 from .meant import refuse_unknown
-from .names import SCHEDULE_TOPIC, TIMER_TOPIC, check_open_topic
+from .system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, check_open_topic
 
 __all__ = [
     "DELAY_LEVEL",
@@ -44,15 +44,12 @@ __all__ = [
     "DELAY_PROPERTIES",
     "REAL_QUEUE_ID",
     "REAL_TOPIC",
-    "SCHEDULE_TOPIC",
     "TIMER_DELAY_MS",
     "TIMER_DELIVER_MS",
     "TIMER_OUT_MS",
     "TIMER_PRECISION_MS",
     "TIMER_QUEUE_ID",
     "TIMER_ROLLED_FROM",
-    "TIMER_TOPIC",
-    "WAITING_QUEUES",
     "Delay",
     "DelayOptions",
     "Placed",
@@ -73,11 +70,8 @@ DELAY_LEVELS_MS = (
 )  # fmt: skip
 """The delay of each level, level 1 first: RocketMQ's ``messageDelayLevel``.
 
-Each disk has a block of as many queues of the schedule topic. A level more or less would move the
-queues of waiting messages to other blocks, and so to other disks.
+As many as ``LEVELS_A_DISK``, which is part of what is on disk.
 """
-WAITING_QUEUES = {SCHEDULE_TOPIC: len(DELAY_LEVELS_MS), TIMER_TOPIC: 1}
-"""The topics in which messages wait, and the number of queues of each."""
 # A month is a common request; RocketMQ's timer wheel ends at 3 days.
 DELAY_MAX_MS = 40 * 24 * _HOUR
 TIMER_PRECISION_MS = 1000  # RocketMQ's timerPrecisionMs

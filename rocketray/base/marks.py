@@ -25,13 +25,11 @@ from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Protocol
 
-from .names import (
-    DEAD_LETTER_PREFIX,
+from .names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from .system_topics import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
-    RETRY_PREFIX,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
+    WAITING_QUEUES,
     is_internal_by_name,
 )
 
@@ -319,7 +317,7 @@ def refusal(name: str) -> str:
 def _where(record: Marked) -> Where:
     """Return what *record* is, by its topic and by what the node puts into that."""
     topic, properties = record.topic, record.properties
-    if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+    if topic in WAITING_QUEUES:
         is_retry = properties.get(REAL_TOPIC, "").startswith(RETRY_PREFIX)
         return Where.WAITING | Where.RETRY if is_retry else Where.WAITING
     if topic in (HALF_TOPIC, GIVEN_UP_TOPIC):

@@ -13,29 +13,21 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from rocketray.errors import InvalidMessageError, InvalidNameError
+from rocketray.errors import InvalidNameError
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
-    "GIVEN_UP_TOPIC",
     "GROUP_MAX_CHARS",
-    "HALF_TOPIC",
     "QUEUE_COUNT_MAX",
     "RETRY_PREFIX",
-    "SCHEDULE_TOPIC",
-    "TIMER_TOPIC",
     "TOPIC_MAX_BYTES",
     "check_case_clash",
     "check_group",
-    "check_open_topic",
     "check_queue_count",
     "check_queues_per_process",
     "check_stored_topic",
     "check_topic",
-    "is_closed_topic",
-    "is_internal_by_name",
     "is_retry_topic",
-    "is_system_topic",
 ]
 
 RETRY_PREFIX = "%RETRY%"
@@ -51,33 +43,6 @@ QUEUE_COUNT_MAX = 1024  # ours: a queue is files, a lock, and a ring for each of
 SHARED: Literal["shared"] = "shared"
 QueuesPerProcess = int | Literal["shared"] | None
 """How many queues share a process; ``shared``: all, with other topics; None: not said."""
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-"""The topic in which messages wait at a delay level."""
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-"""The topic in which messages wait for a time."""
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-"""The topic of messages whose transaction is not decided."""
-GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""The topic of messages whose transaction was abandoned."""
-_SYSTEM_TOPIC_PREFIX = "rmq_sys_"
-_SYSTEM_TOPICS = frozenset(
-    {
-        "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "RMQ_SYS_TRACE_TOPIC",
-        HALF_TOPIC,
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        SCHEDULE_TOPIC,
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        GIVEN_UP_TOPIC,
-    }
-)
-_INTERNAL_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
-_INTERNAL_TOPICS = frozenset({SCHEDULE_TOPIC, GIVEN_UP_TOPIC})
-# What TopicValidator closes beside the topics that a node keeps for itself.
-_CLOSED_TOPICS = _INTERNAL_TOPICS | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
 # \Z, because $ would let a newline at the end pass.
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
@@ -109,40 +74,9 @@ def check_queues_per_process(value: object) -> QueuesPerProcess:
     return value
 
 
-def is_system_topic(name: str) -> bool:
-    """Return whether *name* is a system topic of a RocketMQ broker (``TopicValidator``)."""
-    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX)
-
-
-def is_internal_by_name(name: str) -> bool:
-    """Return whether *name* is a topic that a node keeps for itself."""
-    return name in _INTERNAL_TOPICS or name.startswith(_INTERNAL_PREFIXES)
-
-
 def is_retry_topic(topic: str, group: str) -> bool:
     """Return whether *topic* has the messages that are redelivered to *group*."""
     return topic == RETRY_PREFIX + group
-
-
-def is_closed_topic(name: str) -> bool:
-    """Return whether only the node itself stores messages in *name*.
-
-    These are the topics of RocketMQ's ``TopicValidator.isNotAllowedSendTopic``, and here also those
-    that begin with ``rmq_sys_`` or ``RMQ_SYS_TRANS_``. Retries and dead letters are open there and
-    here.
-    """
-    if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
-        return False
-    return name in _CLOSED_TOPICS or is_internal_by_name(name)
-
-
-def check_open_topic(name: str) -> None:
-    """Raise :class:`InvalidMessageError` if programs may not send to topic *name*."""
-    if is_closed_topic(name):
-        raise InvalidMessageError(
-            f"topic {name!r} is a system topic, and only the node stores messages there; send to "
-            "the final topic, with a delay if they should wait, or in a transaction"
-        )
 
 
 def check_group(name: str) -> str:

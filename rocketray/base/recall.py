@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rocketray.errors import InvalidMessageError
 from rocketray.message import PROPERTIES_MAX_BYTES
 
-from .delay import WAITING_QUEUES
+from .system_topics import WAITING_QUEUES
 
 __all__ = ["RecallHandle"]
 

@@ -33,13 +33,10 @@ from .marks import (
     REAL_TOPIC,
     TRANSACTION_ID,
 )
-from .names import GIVEN_UP_TOPIC, HALF_TOPIC, check_group, is_system_topic
+from .names import check_group
+from .system_topics import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, is_system_topic
 
 __all__ = [
-    "END_TOPIC",
-    "GIVEN_UP_TOPIC",
-    "HALF_TOPIC",
-    "OP_TOPIC",
     "PRODUCER_GROUP",
     "Decider",
     "Decision",
@@ -58,8 +55,6 @@ __all__ = [
     "target",
 ]
 
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-END_TOPIC = "rmq_sys_END_TRANSACTION"
 
 _HALF_OFFSET = "HALF_QUEUE_OFFSET"
 _DECIDED_BY = "DECIDED_BY"

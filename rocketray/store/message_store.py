@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from rocketray.base.config import StoreConfig
-from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,

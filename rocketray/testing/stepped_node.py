@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from rocketray.base.transaction import END_TOPIC
+from rocketray.base.system_topics import END_TOPIC
 from rocketray.broker.filtering.filter_api import FilterApi
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.shards.owned_shard import OwnedShard

@@ -15,15 +15,9 @@ from support.nodes.stores import FakeClock
 from support.sim.sim_disk import Bound, Outcome, PowerLostError, SimDisk, power_fails_after
 
 from rocketray.base.config import StoreConfig
-from rocketray.base.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
-from rocketray.base.transaction import (
-    END_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
-    Decision,
-    decision_message,
-    half_message,
-)
+from rocketray.base.delay import TIMER_QUEUE_ID, after
+from rocketray.base.system_topics import END_TOPIC, HALF_TOPIC, OP_TOPIC, TIMER_TOPIC
+from rocketray.base.transaction import Decision, decision_message, half_message
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.services.delays.schedule import Place, Schedule
 from rocketray.services.system.system_log import SystemLog

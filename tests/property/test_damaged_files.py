@@ -25,7 +25,8 @@ from support.harness.mutations import damage
 from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message
 
 from rocketray.base.config import StoreConfig
-from rocketray.base.delay import DELAY_LEVEL, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVEL
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.hashing import tags_code
 from rocketray.message import Message, StoredMessage

@@ -24,7 +24,8 @@ from support.models.later_model import TOPIC, Half, Later, LaterModel
 from support.nodes.transactions import begin
 
 from rocketray.base.delay import DelayOptions
-from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, Outcome, Verdict
+from rocketray.base.system_topics import END_TOPIC, HALF_TOPIC
+from rocketray.base.transaction import Outcome, Verdict
 from rocketray.errors import (
     InvalidMessageError,
     ShardUnavailableError,

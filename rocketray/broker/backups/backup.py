@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
-from rocketray.base.delay import WAITING_QUEUES
-from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.base.system_topics import SYSTEM_TOPICS
 from rocketray.broker.disks.joined_cluster import read_joined
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.topic_files import check_is_there
@@ -65,7 +64,7 @@ __all__ = ["OnProgress", "back_up"]
 
 OnProgress = Callable[[str, int, int], object]
 """Takes what is copied now, and how many bytes of about how many are done."""
-_SERVICES = (OP_TOPIC, END_TOPIC, HALF_TOPIC, *WAITING_QUEUES)
+_SERVICES = tuple(row.name for row in SYSTEM_TOPICS.values() if row.is_emptied)
 """The topics of services, those that note the end of some work before those with the work."""
 _NOT_STATE = {".tmp", ".damaged"}  # what a write, or a repair, has left
 _REGISTER = "register.json"  # what is restored has its state in the copies

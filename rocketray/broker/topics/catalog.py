@@ -33,8 +33,8 @@ from rocketray.base.names import (
     check_queue_count,
     check_queues_per_process,
     check_topic,
-    is_internal_by_name,
 )
+from rocketray.base.system_topics import is_internal_by_name
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.runtime.calls.endpoint import on_disk
 from rocketray.runtime.files.paths import config_directory

@@ -14,23 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.names import QUEUE_COUNT_MAX, RETRY_PREFIX
-from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.base.system_topics import SYSTEM_TOPICS
 
 from .placement import Placement
 
 __all__ = ["disks_of", "is_of_service", "is_on_each_disk", "may_move"]
 
-_QUEUES_A_DISK = {
-    **WAITING_QUEUES,
-    **dict.fromkeys((HALF_TOPIC, OP_TOPIC, END_TOPIC, GIVEN_UP_TOPIC), 1),
-}
-
 
 def is_of_service(topic: str) -> bool:
     """Return whether a topic is one of a service: delayed messages or transactions."""
-    return topic in _QUEUES_A_DISK
+    return _queues_a_disk(topic) > 0
 
 
 def is_on_each_disk(topic: str) -> bool:
@@ -50,12 +44,17 @@ def disks_of(
 
     It has *queues* of them, or as many as its service needs on the disks that there are.
     """
-    if is_of_service(topic):
-        return _with_blocks(placement.disks(), present, _QUEUES_A_DISK[topic])
+    if size := _queues_a_disk(topic):
+        return _with_blocks(placement.disks(), present, size)
     if topic.startswith(RETRY_PREFIX):
         on_each = _with_blocks(placement.disks(), present, 1)
         return placement.spread(on_each, max(queues, len(on_each)))
     return ("",) * queues if internal else placement.spread(present, queues)
+
+
+def _queues_a_disk(topic: str) -> int:
+    row = SYSTEM_TOPICS.get(topic)
+    return 0 if row is None else row.queues_a_disk
 
 
 def _with_blocks(disks: Iterable[str], present: Sequence[str], size: int) -> tuple[str, ...]:

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.base.system_topics import SYSTEM_TOPICS
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 __all__ = ["DECIDED", "default_retention", "is_kept_by_node", "retry_orders"]
 
 _HOUR_MS = 3_600_000
 _RESERVED_MS = 72 * _HOUR_MS
-_LETTERS_MS = 30 * 24 * _HOUR_MS
-_OF_SERVICES = frozenset({HALF_TOPIC, OP_TOPIC, END_TOPIC, *WAITING_QUEUES})
+_DAY_MS = 24 * _HOUR_MS
+_LETTERS_MS = 30 * _DAY_MS
 DECIDED = RetentionPolicy(max_age_ms=_RESERVED_MS, only_unneeded=True)
 """For halves, decisions and ops."""
 
@@ -31,14 +30,18 @@ def default_retention(topic: str) -> RetentionPolicy:
     """Return the retention of a topic that is created without one."""
     if topic.startswith(RETRY_PREFIX):
         return RetentionPolicy(max_age_ms=_RESERVED_MS)
-    if topic.startswith(DEAD_LETTER_PREFIX) or topic == GIVEN_UP_TOPIC:
+    if topic.startswith(DEAD_LETTER_PREFIX):
         return RetentionPolicy(max_age_ms=_LETTERS_MS)
+    row = SYSTEM_TOPICS.get(topic)
+    if row is not None and row.max_age_days is not None:
+        return RetentionPolicy(max_age_ms=row.max_age_days * _DAY_MS)
     return KEEP_ALL
 
 
 def is_kept_by_node(topic: str) -> bool:
     """Return whether a service of the node knows what *topic* still needs, and removes the rest."""
-    return topic in _OF_SERVICES
+    row = SYSTEM_TOPICS.get(topic)
+    return row is not None and row.is_emptied
 
 
 def retry_orders(

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 import uuid
 
-from rocketray.base.names import (
-    SHARED,
-    QueuesPerProcess,
-    check_queues_per_process,
-    is_internal_by_name,
-)
+from rocketray.base.names import SHARED, QueuesPerProcess, check_queues_per_process
+from rocketray.base.system_topics import is_internal_by_name
 from rocketray.errors import ConfigError
 from rocketray.store.retention import RetentionPolicy
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn, Protocol, Unpack
 
-from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.meant import refuse_unknown
 from rocketray.base.names import check_queue_count, check_topic
+from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy

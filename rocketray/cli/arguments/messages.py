@@ -28,8 +28,8 @@ import typer
 
 from rocketray.base.delay import DELAY_MAX_MS, Delay
 from rocketray.base.marks import taken_on
-from rocketray.base.names import is_internal_by_name
 from rocketray.base.property_text import property_text
+from rocketray.base.system_topics import is_internal_by_name
 from rocketray.cli.terminal.output import print_bytes, print_json, print_line, progress
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from rocketray.base.names import is_system_topic
+from rocketray.base.system_topics import is_system_topic
 from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
 from rocketray.errors import StreamError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.recall import RecallHandle
-from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict
+from rocketray.base.system_topics import HALF_TOPIC, WAITING_QUEUES
+from rocketray.base.transaction import Decision, Verdict
 from rocketray.broker.disks.disks_api import DisksApi
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.process_names import SHARED_PROCESS

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.delay import WAITING_QUEUES
 from rocketray.base.recall import RecallHandle
+from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.runtime.ipc.append_status import refusal

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rocketray.base.names import check_open_topic
+from rocketray.base.system_topics import check_open_topic
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.runtime.clock import system_clock_ms

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rocketray.base.delay import WAITING_QUEUES, Delay, Placed
+from rocketray.base.delay import Delay, Placed
+from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.message import Message
 
 from .links import QueueLinks

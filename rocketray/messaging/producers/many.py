@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from rocketray.base.delay import Delay
-from rocketray.base.names import check_open_topic, check_topic
+from rocketray.base.names import check_topic
+from rocketray.base.system_topics import check_open_topic
 from rocketray.broker.retries.deliveries import grouped
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.hashing import java_hash_code

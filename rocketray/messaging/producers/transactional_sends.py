@@ -21,17 +21,16 @@ from collections.abc import Callable
 from typing import Literal, Self
 from weakref import WeakValueDictionary
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
-from rocketray.base.transaction import (
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
-    Decider,
-    Decision,
-    Outcome,
-    half_message,
+    SCHEDULE_TOPIC,
+    WAITING_QUEUES,
 )
+from rocketray.base.transaction import Decider, Decision, Outcome, half_message
 from rocketray.errors import (
     ConfigError,
     ShardUnavailableError,

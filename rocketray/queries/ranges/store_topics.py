@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocketray.base.names import is_internal_by_name
+from rocketray.base.system_topics import is_internal_by_name
 from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.queue_views import open_queues, topics_in

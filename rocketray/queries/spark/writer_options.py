@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from rocketray.base.cluster import Cluster, chosen_node
-from rocketray.base.names import check_open_topic, check_topic
+from rocketray.base.names import check_topic
+from rocketray.base.system_topics import check_open_topic
 from rocketray.errors import ConfigError, InvalidNameError
 from rocketray.runtime.files.half_file import WRITER_FORM, BatchName, new_half
 

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from isal.isal_zlib import crc32  # as zlib's, ten times as fast
 
-from rocketray.base.delay import WAITING_QUEUES
-from rocketray.base.names import QUEUE_COUNT_MAX, check_topic, is_closed_topic
+from rocketray.base.names import QUEUE_COUNT_MAX, check_topic
+from rocketray.base.system_topics import WAITING_QUEUES, is_closed_topic
 from rocketray.base.whole_file import sync_directory
 from rocketray.errors import CorruptRecordError, InvalidNameError, StoreFullError, StreamError
 from rocketray.store.retention import FULL

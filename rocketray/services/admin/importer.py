@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rocketray.base.names import is_system_topic
+from rocketray.base.system_topics import is_system_topic
 from rocketray.broker.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import (

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rocketray.base.delay import DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS, REAL_TOPIC
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.filtering.block_scan import BlockScan
 from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.broker.topics.queue_views import QueueView, open_queues

@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
+from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.base.file_form import FileForm
 from rocketray.base.recall import RecallHandle
+from rocketray.base.system_topics import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.base.whole_file import replace_file
 from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.broker.shards.owned_shard import OwnedShard

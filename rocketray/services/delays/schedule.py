@@ -21,7 +21,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rocketray.base.delay import TIMER_TOPIC, restored
+from rocketray.base.delay import restored
+from rocketray.base.system_topics import TIMER_TOPIC
 from rocketray.broker.retries.deliveries import (
     PATIENCE_S,
     Attempt,

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.delay import TIMER_ROLLED_FROM, TIMER_TOPIC
+from rocketray.base.delay import TIMER_ROLLED_FROM
+from rocketray.base.system_topics import TIMER_TOPIC
 from rocketray.broker.topics.old_files import old_files
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem

@@ -19,13 +19,13 @@ import numpy.typing as npt
 from rocketray.base.delay import (
     DELAY_LEVELS_MS,
     DELAY_MAX_MS,
-    SCHEDULE_TOPIC,
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
     TIMER_PRECISION_MS,
     TIMER_ROLLED_FROM,
 )
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import StoreError
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.files.file_system import FileSystem

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rocketray.base.delay import DELAY_LEVELS_MS, WAITING_QUEUES
+from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.base.marks import (
     DELAY_LEVEL,
     PRODUCER_GROUP,
@@ -18,14 +18,16 @@ from rocketray.base.marks import (
     TIMER_DELIVER_MS,
     mark,
 )
-from rocketray.base.names import (
+from rocketray.base.names import RETRY_PREFIX
+from rocketray.base.system_topics import (
+    END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
-    RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    WAITING_QUEUES,
 )
-from rocketray.base.transaction import END_TOPIC, parse_decision
+from rocketray.base.transaction import parse_decision
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.verdict_values import ExplainStep
 from rocketray.message import StoredMessage

@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.names import is_system_topic
+from rocketray.base.system_topics import is_system_topic
 from rocketray.broker.filtering.block_verdicts import REASONS, BlockVerdicts
 from rocketray.broker.filtering.filter_stream import SCAN_MAX
 from rocketray.broker.filtering.preview import PreviewRange, spans_within

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from rocketray.base.delay import SCHEDULE_TOPIC
-from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
-from rocketray.base.transaction import GIVEN_UP_TOPIC
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketray.base.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rocketray.broker.retries.retry_records import origin_of, retry_topic
 from rocketray.broker.shards.shard_api import StoredFacts
 from rocketray.broker.topics.catalog import shard_of_host

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from rocketray.base.marks import GIVEN_UP_BY, REAL_TOPIC, REDRIVEN_FROM, mark
-from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, origin_of, retry_topic
 from rocketray.errors import ConfigError
 from rocketray.message import StoredMessage

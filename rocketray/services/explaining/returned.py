@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from rocketray.base.marks import GIVEN_UP_BY, REAL_TOPIC
-from rocketray.base.names import SCHEDULE_TOPIC
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.filtering.block_scan import BlockScan
 from rocketray.broker.filtering.preview import PreviewRange, spans_within
 from rocketray.broker.retries.retry_records import dead_letter_topic, origin_of, retry_topic

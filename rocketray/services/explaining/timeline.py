@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rocketray.base.marks import FAILURE_REASON, GIVEN_UP_BY, PRODUCER_GROUP, REAL_TOPIC, mark
-from rocketray.base.names import DEAD_LETTER_PREFIX, GIVEN_UP_TOPIC, HALF_TOPIC, RETRY_PREFIX
-from rocketray.base.transaction import END_TOPIC, parse_decision
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketray.base.system_topics import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC
+from rocketray.base.transaction import parse_decision
 from rocketray.broker.retries.retry_records import origin_of
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.verdict_values import FilterReason

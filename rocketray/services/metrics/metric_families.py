@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from rocketray.base.names import RETRY_PREFIX, is_system_topic
+from rocketray.base.names import RETRY_PREFIX
+from rocketray.base.system_topics import is_system_topic
 from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.filters.counters import FilterCounters

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.broker.filtering.filtered_lag import FilteredLag
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.broker.topics.catalog import TopicConfig

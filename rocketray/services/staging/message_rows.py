@@ -31,9 +31,9 @@ from rocketray.base.delay import (
     TIMER_OUT_MS,
     TIMER_PRECISION_MS,
     TIMER_QUEUE_ID,
-    TIMER_TOPIC,
 )
-from rocketray.base.names import check_open_topic, check_topic
+from rocketray.base.names import check_topic
+from rocketray.base.system_topics import TIMER_TOPIC, check_open_topic
 from rocketray.errors import InvalidMessageError
 from rocketray.kernels.hashing import hash_spans
 from rocketray.message import SHARDING_KEY

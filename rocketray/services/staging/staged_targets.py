@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rocketray.base.delay import WAITING_QUEUES
+from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.broker.retries.deliveries import Place, portions
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.files.half_file import HalfFrame, read_frame

@@ -29,11 +29,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from rocketray.base.system_topics import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.base.transaction import (
-    END_TOPIC,
-    GIVEN_UP_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
     PRODUCER_GROUP,
     Decision,
     Verdict,

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
+from rocketray.base.system_topics import END_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.base.transaction import Decision, Verdict
 from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.broker.topics.system_retention import DECIDED
 from rocketray.errors import ShardUnavailableError

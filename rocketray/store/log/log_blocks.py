@@ -23,8 +23,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS
 from rocketray.base.names import check_stored_topic
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import InvalidNameError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.hashing import crc32_spans, hash_spans

@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rocketray.base.delay import REAL_TOPIC, WAITING_QUEUES
+from rocketray.base.delay import REAL_TOPIC
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.broker.retries.deliveries import Place
 from rocketray.broker.retries.retry_records import RETRY_QUEUES, SentBack, in_queue
 from rocketray.broker.topics.catalog import TopicConfig

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rocketray.base.names import RETRY_PREFIX, check_topic, is_closed_topic
+from rocketray.base.names import RETRY_PREFIX, check_topic
+from rocketray.base.system_topics import is_closed_topic
 from rocketray.broker.retries.retry_records import MAX_ATTEMPTS, dead_letter_topic
 from rocketray.errors import ConfigError
 

@@ -20,7 +20,7 @@ from support.harness.quiet import quiet_log
 from support.models.retry_model import RetryModel
 from support.models.stepped_app import TOPIC, Handler, SteppedApp, SteppedLoop, without_waiting
 
-from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic
 from rocketray.testing import Broker
 from rocketray.topology.values.failure_rules import FailureRules

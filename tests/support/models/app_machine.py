@@ -15,7 +15,7 @@ from support.models.app_history import GROUP, LADDER_S, QUEUES, SYSTEM_QUEUES, A
 from support.models.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, Sent
 from support.models.stepped_app import TOPIC, Handler, SteppedApp
 
-from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message

@@ -15,7 +15,8 @@ from typing import Any
 
 from support.nodes.transactions import begin
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import (
     RETRY_QUEUES,
     dead_letter_topic,

@@ -27,7 +27,8 @@ from hypothesis.stateful import (
 )
 from support.models.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, GroupModel, Reader, Sent
 
-from rocketray.base.delay import SCHEDULE_TOPIC, DelayOptions
+from rocketray.base.delay import DelayOptions
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.messaging.api.node_client import lag_of

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from support.models.group_model import GroupModel, Sent
 
 from rocketray.base.delay import DELAY_LEVELS_MS
-from rocketray.base.transaction import GIVEN_UP_TOPIC, Decider, Outcome, Verdict
+from rocketray.base.system_topics import GIVEN_UP_TOPIC
+from rocketray.base.transaction import Decider, Outcome, Verdict
 from rocketray.message import StoredMessage
 from rocketray.messaging.producers.transactional_sends import Transaction
 from rocketray.store.age_clock import SETTLING_MS

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from support.models.group_model import GroupModel, Sent
 from support.models.stepped_app import TOPIC, SteppedApp, SteppedFeed
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import (
     ORIGIN_MESSAGE_ID,
     REDRIVEN_FROM,

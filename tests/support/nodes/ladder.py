@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from support.nodes.local_node import LocalNode
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
+from rocketray.base.delay import DELAY_LEVELS_MS, restored
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.message import StoredMessage
 
 

@@ -9,14 +9,8 @@ from pathlib import Path
 from support.nodes.stores import FakeClock
 
 from rocketray.base.config import StoreConfig
-from rocketray.base.delay import (
-    DELAY_LEVELS_MS,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    after,
-    at_level,
-    at_time,
-)
+from rocketray.base.delay import DELAY_LEVELS_MS, after, at_level, at_time
+from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.services.delays.schedule import Place, Schedule

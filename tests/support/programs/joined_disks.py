@@ -26,9 +26,8 @@ from support.programs.joined_apps import hosts, parcels, take
 from support.programs.traffic import Traffic, gap
 
 import rocketray as rr
-from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.names import QueuesPerProcess
-from rocketray.base.transaction import HALF_TOPIC
+from rocketray.base.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import MovedQueue
 from rocketray.client import Client

@@ -8,8 +8,6 @@ import pytest
 from rocketray.base.delay import (
     DELAY_LEVELS_MS,
     DELAY_MAX_MS,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
     Delay,
     DelayOptions,
     after,
@@ -17,6 +15,7 @@ from rocketray.base.delay import (
     at_time,
     restored,
 )
+from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import (
     ForwardedMessage,

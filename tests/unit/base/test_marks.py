@@ -31,7 +31,7 @@ from rocketray.base.marks import (
     Writer,
     mark,
 )
-from rocketray.base.names import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.broker.retries.retry_records import (
     dead_letter_topic,
     dead_lettered,

@@ -11,7 +11,7 @@ import pytest
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.disk_service import DiskService
 from rocketray.actors.cluster.topic_service import TopicService
-from rocketray.base.transaction import HALF_TOPIC
+from rocketray.base.system_topics import HALF_TOPIC
 from rocketray.broker.disks.disk_register import DiskRegister
 from rocketray.broker.disks.disks_api import DiskReport
 from rocketray.broker.filtering.filter_rules import FilterRules

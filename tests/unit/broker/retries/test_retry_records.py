@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.nodes.stores import SMALL, FakeClock
 
-from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
+from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS, restored
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import (
     FAILURE_REASON,
     GIVEN_UP_BY,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.nodes.schedules import Waiting
 
-from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import InvalidMessageError, TopicNotFoundError
 from rocketray.message import Message
 

@@ -18,7 +18,7 @@ from support.harness.source_tree import ROOT
 from support.nodes.local_node import LocalNode
 
 from rocketray.actors.cluster.system_services import step_each
-from rocketray.base.transaction import HALF_TOPIC, OP_TOPIC
+from rocketray.base.system_topics import HALF_TOPIC, OP_TOPIC
 from rocketray.broker.shards.compaction import Compaction
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_api import ExpiryOrder

@@ -7,9 +7,16 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC, Delay
-from rocketray.base.names import is_closed_topic
-from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.base.delay import Delay
+from rocketray.base.system_topics import (
+    END_TOPIC,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    is_closed_topic,
+)
 from rocketray.errors import InvalidMessageError
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer

@@ -6,9 +6,8 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.names import QUEUE_COUNT_MAX
-from rocketray.base.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
+from rocketray.base.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.broker.topics.placement import DiskSpace, Placement, spread_over
 from rocketray.broker.topics.process_names import SHARED_PROCESS

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 from support.nodes.transactions import begin
 
-from rocketray.base.delay import TIMER_TOPIC
-from rocketray.base.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.base.system_topics import END_TOPIC, HALF_TOPIC, OP_TOPIC, TIMER_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.filters.subscription import Subscription

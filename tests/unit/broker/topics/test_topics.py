@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import pytest
 
-from rocketray.base.delay import SCHEDULE_TOPIC, WAITING_QUEUES
+from rocketray.base.system_topics import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.topic_options import TopicOptions
 from rocketray.broker.topics.topic_start import TOPICS_A_STEP, Started, TopicProgress

@@ -13,7 +13,8 @@ from support.harness.command_server import run_here
 from support.nodes.apps import numbers, put
 from support.nodes.local_node import LocalNode
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.cli.groups import group_changes
 from rocketray.cli.nodes import apps

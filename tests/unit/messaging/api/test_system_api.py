@@ -6,9 +6,9 @@ from typing import Any, Never
 
 import pytest
 
-from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.recall import RecallHandle
-from rocketray.base.transaction import HALF_TOPIC, Decision
+from rocketray.base.system_topics import HALF_TOPIC, SCHEDULE_TOPIC
+from rocketray.base.transaction import Decision
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.broker.topics.placement import Placement
 from rocketray.broker.topics.topics import Topics

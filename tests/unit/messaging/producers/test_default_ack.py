@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from support.nodes.transactions import begin
 
-from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC
-from rocketray.base.transaction import HALF_TOPIC, Decision, Verdict
+from rocketray.base.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.base.transaction import Decision, Verdict
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError
 from rocketray.message import Message

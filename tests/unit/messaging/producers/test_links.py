@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rocketray.base.delay import SCHEDULE_TOPIC, Delay
+from rocketray.base.delay import Delay
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.placement import Placement
 from rocketray.message import Message

@@ -12,7 +12,8 @@ from support.harness.patience import wait_until
 from support.nodes.local_node import LocalNode
 from support.nodes.transactions import begin
 
-from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
+from rocketray.base.system_topics import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC
+from rocketray.base.transaction import Outcome
 from rocketray.broker.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import (
     ConfigError,

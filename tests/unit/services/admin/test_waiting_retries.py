@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.filters.subscription import EVERYTHING
 from rocketray.services.admin.waiting_retries import WaitingRetries, waiting_retries

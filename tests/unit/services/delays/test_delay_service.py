@@ -16,8 +16,9 @@ import pytest
 from support.harness.patience import wait_until
 from support.nodes.local_node import LocalNode
 
-from rocketray.base.delay import SCHEDULE_TOPIC, TIMER_TOPIC, DelayOptions
+from rocketray.base.delay import DelayOptions
 from rocketray.base.recall import RecallHandle
+from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.messaging.api.system_api import WaitingByMinute

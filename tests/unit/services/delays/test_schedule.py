@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from support.nodes.schedules import CrashError, Waiting
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level
+from rocketray.base.delay import DELAY_LEVELS_MS, at_level
+from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,

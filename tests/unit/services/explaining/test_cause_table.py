@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.base.delay import SCHEDULE_TOPIC
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.filtering.preview import PreviewRange
 from rocketray.broker.retries.retry_records import sent_back
 from rocketray.errors import ConfigError, FilterError, TopicNotFoundError

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from support.nodes.transactions import begin
 
-from rocketray.base.delay import SCHEDULE_TOPIC
-from rocketray.base.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
+from rocketray.base.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.subscription import EVERYTHING

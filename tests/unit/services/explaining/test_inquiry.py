@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.nodes.transactions import begin
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
-from rocketray.base.transaction import HALF_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import HALF_TOPIC, SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import retry_topic, sent_back
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.journal.group_journal import EntryKind

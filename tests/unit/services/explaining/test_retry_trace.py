@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import (
     RETRY_QUEUES,
     retry_topic,

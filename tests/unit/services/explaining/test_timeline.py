@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.nodes.transactions import begin
 
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.producers.producer import NodeProducer

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketray.base.delay import SCHEDULE_TOPIC
-from rocketray.base.transaction import END_TOPIC, GIVEN_UP_TOPIC
+from rocketray.base.system_topics import END_TOPIC, GIVEN_UP_TOPIC, SCHEDULE_TOPIC
 from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.broker.topics.placement import Placement

@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketray.base.delay import SCHEDULE_TOPIC
-from rocketray.base.transaction import (
+from rocketray.base.system_topics import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
-    Decision,
-    decision_message,
-    half_message,
+    SCHEDULE_TOPIC,
 )
+from rocketray.base.transaction import Decision, decision_message, half_message
 from rocketray.broker.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import (

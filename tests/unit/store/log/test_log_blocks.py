@@ -12,7 +12,8 @@ from support.models.records import RawRecord, back_to_back, i64
 from support.nodes.stores import SMALL, FakeClock, message, open_golden
 
 from rocketray.base.config import StoreConfig
-from rocketray.base.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level, at_time
+from rocketray.base.delay import DELAY_LEVELS_MS, at_level, at_time
+from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.store.batches.forward import encode_forwarded

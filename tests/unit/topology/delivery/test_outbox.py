@@ -12,7 +12,8 @@ from support.harness.patience import patience, until
 from support.nodes.apps import committed, make_app, numbers, put
 from support.nodes.local_node import LocalNode
 
-from rocketray.base.delay import TIMER_TOPIC, Delay
+from rocketray.base.delay import Delay
+from rocketray.base.system_topics import TIMER_TOPIC
 from rocketray.broker.shards.shard_appends import ShardAppends
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.broker.topics.ownership_record import epoch_of

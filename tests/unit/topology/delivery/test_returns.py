@@ -17,8 +17,8 @@ from support.nodes.feeds import feeding
 from support.nodes.ladder import Ladder, stored_in
 from support.nodes.local_node import LocalNode
 
-from rocketray.base.delay import SCHEDULE_TOPIC
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
