@@ -1,4 +1,4 @@
-"""What a type checker says of users' programs: README's pass ``mypy --strict``, slips do not.
+"""What a type checker says of users' programs: the documents' pass ``mypy --strict``, slips do not.
 
 It is a part of ``make lint``: without a cache of mypy's it takes half a minute of a processor.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import faust
 import pytest
+from support.harness.page_runner import blocks_of
 from support.harness.patience import patience
 from support.harness.source_tree import ROOT
 
@@ -61,6 +62,10 @@ LINES = {
     "Order('o', amount=2.0).derive(amount=3.0).order_id": "",
     "Order.loads(Order('o').dumps()).asdict()": "",
     "app.Table('t', key_type=str, value_type=Order)": "",
+    "app.Table('t', default=0)": 'expected "Callable[[], Any]',
+    "app.Table('t', default=int).tumbling(60).relative_to_field(Order.amount)": "",
+    "app.SetTable('s').hopping(60, 30).relative_to_field(Order.amount)": "",
+    "app.GlobalTable('g', default=int).tumbling(60).relative_to_stream()": "",
     "app.agent(orders, tags='pay')": "",
     "app.agent(orders)(print)": "incompatible",
     "app.agent(orders)(of_orders)": "",
@@ -124,8 +129,20 @@ CACHE = ROOT / ".mypy_cache" / "programs"  # kept: half a minute of a processor
 SLIPS = PROGRAM + "\n".join(LINES) + STREAMS
 
 
-def readme_programs() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def readme_programs() -> dict[str, str]:
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return {f"readme{number}.py": text for number, text in enumerate(shown)}
+
+
+def page_programs() -> dict[str, str]:
+    """The programs that readers write to files; of one that a page shows twice, the last form."""
+    return {
+        f"{page.stem}_{block.title}".replace("-", "_"): block.text
+        for folder in ("tutorial", "how-to")
+        for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+        for block in blocks_of(page)
+        if block.language == "python" and block.title
+    }
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +152,14 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     Once, as it reads our types and those below them each time.
     """
     directory = tmp_path_factory.mktemp("programs")
-    programs = {f"readme{number}.py": text for number, text in enumerate(readme_programs())}
-    for name, text in (programs | {"slips.py": SLIPS}).items():
+    programs = {**readme_programs(), **page_programs(), "slips.py": SLIPS}
+    for name, text in programs.items():
         (directory / name).write_text(text)
     installed = not Path(str(rr.__file__)).is_relative_to(ROOT / "rocketray")
     options = ["--config-file=", "--follow-imports=silent", f"--cache-dir={CACHE}"]
+    options += ["--disable-error-code=import-untyped"]  # of Arrow, which ships no types
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *options, "slips.py", *programs],
+        [sys.executable, "-m", "mypy", "--strict", *options, *programs],
         cwd=directory,
         env={**os.environ, "MYPYPATH": "" if installed else str(ROOT)},
         capture_output=True,
@@ -157,6 +175,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_the_programs_of_the_readme_are_typed(said: list[str]) -> None:
     assert len(readme_programs()) >= 2
     assert [line for line in said if line.startswith("readme")] == []
+
+
+@pytest.mark.timeout(600)
+def test_the_programs_of_the_pages_are_typed(said: list[str]) -> None:
+    assert len(page_programs()) >= 20
+    assert [line for line in said if not line.startswith(("readme", "slips", "Found"))] == []
 
 
 @pytest.mark.timeout(600)

@@ -63,7 +63,7 @@ from .declared import (
     check_interval,
 )
 from .leadership import Leadership
-from .option_types import DeclaredTopicOptions, Handler, SinkOptions
+from .option_types import DeclaredTopicOptions, Handler, MakeTable, SinkOptions
 from .replies import Replies
 from .running import run_until_signalled
 from .running_loop import use_running_loop
@@ -129,6 +129,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         show_warnings()
 
     # What users declare
+
+    Table: MakeTable
+    GlobalTable: MakeTable
+    SetTable: MakeTable
+    SetGlobalTable: MakeTable
 
     def topic(
         self,
@@ -412,10 +417,9 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     def main(self) -> None:
         """Run agents and sinks until SIGINT or SIGTERM; start a node in *data* if none runs there.
 
-        A node that is started here allows the predicates that the app's agents name. The log goes
-        to stderr, unless the program configured logging itself. Ctrl-C while the node starts ends
-        the process with code 130; a sink that fails for good ends it with code 1 and the reason,
-        when the agents have been drained.
+        A node started here allows the predicates that the app's agents name. The log goes to
+        stderr, unless the program configured logging. Ctrl-C while the node starts exits with 130,
+        a sink that fails for good with 1 and the reason, when the agents are drained.
 
         Raises:
             ConfigError: it has sinks, and there is no Spark, or no Java for it; nothing started.
@@ -435,7 +439,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                     report_places(self, log, self._connection)
                 asyncio.run(run_until_signalled(self, sinks))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
-            raise SystemExit(_INTERRUPTED) from None
+            raise SystemExit(128 + signal.SIGINT) from None  # as a shell reports it
         if sinks is not None and sinks.error is not None:
             if not isinstance(sinks.error, StreamError):
                 raise sinks.error
@@ -490,9 +494,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     def _create_directories(self) -> None:
         if any(table.keeps_offsets for table in self.tables.values()):
             super()._create_directories()
-
-
-_INTERRUPTED = 128 + signal.SIGINT  # what a shell reports of a process that the signal ended
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:

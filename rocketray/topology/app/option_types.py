@@ -5,17 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from rocketray.filters.sql92 import Dialect
+from rocketray.topology.tables.collections import Table
 from rocketray.topology.values.topic import Value
 
 from .stream import Stream
 
-__all__ = ["DeclaredTopicOptions", "Handler", "SinkOptions"]
+__all__ = ["DeclaredTopicOptions", "Handler", "MakeTable", "SinkOptions"]
 
 Handler = Callable[[Stream[Value]], Awaitable[Any] | AsyncIterator[Any]]
 """The function of an agent: ``async def``, with or without ``yield``."""
+
+
+class MakeTable(Protocol):
+    """``app.Table`` and its kin, which are Faust's methods and make our tables."""
+
+    def __call__(
+        self, name: str, *, default: Callable[[], Any] | None = None, **options: Any
+    ) -> Table:
+        """Declare a table; *default* makes the value of a new key."""
 
 
 class DeclaredTopicOptions(TypedDict, total=False):

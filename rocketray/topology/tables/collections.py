@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from heapq import heappop, heappush
 from inspect import signature
 from typing import Any, NoReturn
@@ -38,7 +39,7 @@ from rocketray.store.retention import KEEP_ALL
 
 from .changelog import changelog_event
 from .disk import QueueMemory, check_store, drop_database
-from .windows import WindowWrapper, WindowWrapperOfSets
+from .windows import WindowedTable, WindowedTableOfSets
 
 __all__ = ["Changelogged", "GlobalTable", "SetGlobalTable", "SetTable", "Table"]
 
@@ -115,7 +116,7 @@ class _SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types 
 class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not followed
     """The shared part of our tables; mixed in before a class of Faust's."""
 
-    WindowWrapper = WindowWrapper
+    WindowWrapper = WindowedTable
 
     changelog_queues: int | None = None
     """How many queues the changelog has; None until it exists or a first change decides."""
@@ -135,6 +136,29 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         if default in (set, frozenset, tuple):  # JSON has arrays: they would come back as lists
             options = {"value_type": default, **options}
         super().__init__(app, **options)
+
+    # Faust's windows, whose type here is ours: its method relative_to_field can be typed
+
+    def tumbling(
+        self,
+        size: float | timedelta,
+        expires: float | timedelta | None = None,
+        key_index: bool = False,  # noqa: FBT001, FBT002  # Faust's interface
+    ) -> WindowedTable:
+        """Return the table with a value for each key and window of *size*, in seconds."""
+        windowed: WindowedTable = super().tumbling(size, expires, key_index)
+        return windowed
+
+    def hopping(
+        self,
+        size: float | timedelta,
+        step: float | timedelta,
+        expires: float | timedelta | None = None,
+        key_index: bool = False,  # noqa: FBT001, FBT002  # Faust's interface
+    ) -> WindowedTable:
+        """Return the table with windows of *size* that begin every *step*, in seconds."""
+        windowed: WindowedTable = super().hopping(size, step, expires, key_index)
+        return windowed
 
     def note_change(self, queue_id: int, key: Any, value: Any) -> None:
         """Write to the changelog that *key* is *value*; None deletes it."""
@@ -362,7 +386,7 @@ class NamedSetTableManager(SetTableManager):  # type: ignore[misc]  # the same
 class SetOfMembers(Changelogged):
     """The shared part of tables of sets: every member is a key of the changelog."""
 
-    WindowWrapper = WindowWrapperOfSets
+    WindowWrapper = WindowedTableOfSets
 
     def encode_key(self, key: Any) -> bytes:
         """Return a key and a member of its set, as JSON."""

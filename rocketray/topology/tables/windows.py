@@ -2,18 +2,21 @@
 
 Faust's ``delta`` counts from the time of the message, whatever ``value`` is relative to: with
 ``relative_to_field`` it reads windows in which nothing was counted.
+
+Faust types that method's argument as a descriptor. A type checker sees the field's own type in
+``Visit.at`` (typed_record.py), so here it is Any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 from faust.tables.sets import SetWindowSet
 from faust.tables.wrappers import WindowSet as FaustWindowSet
 from faust.tables.wrappers import WindowWrapper as FaustWindowWrapper
 
-__all__ = ["WindowWrapper", "WindowWrapperOfSets"]
+__all__ = ["WindowedTable", "WindowedTableOfSets"]
 
 
 class _Delta:
@@ -43,6 +46,11 @@ class _Windows:
     get_timestamp: Any
     _keys: Any
 
+    def relative_to_field(self, field: Any) -> Self:
+        """Choose windows by the time, in seconds, in a *field* of the values: ``Visit.at``."""
+        relative: Self = super().relative_to_field(field)  # type: ignore[misc]  # Faust's class has it
+        return relative
+
     def value_before(self, key: Any, d: Any, event: Any = None) -> Any:
         """Return the value of *key* in the window of the time *d* before the table's time."""
         table = self.table
@@ -58,13 +66,13 @@ class _Windows:
             yield key, value
 
 
-class WindowWrapper(_Windows, FaustWindowWrapper):  # type: ignore[misc]  # the same
+class WindowedTable(_Windows, FaustWindowWrapper):  # type: ignore[misc]  # the same
     """A windowed table of values."""
 
     ValueType = _WindowSet
 
 
-class WindowWrapperOfSets(_Windows, FaustWindowWrapper):  # type: ignore[misc]  # the same
+class WindowedTableOfSets(_Windows, FaustWindowWrapper):  # type: ignore[misc]  # the same
     """A windowed table of sets."""
 
     ValueType = _SetWindowSet

@@ -99,7 +99,7 @@ AGENTS: list[tuple[Callable[[rr.App], object], str]] = [
     (lambda app: app.crontab("every day"), "time of a crontab is 'every day': .* give minute"),
     (lambda app: app.crontab("99 * * * *"), "'99 .*': .*out of range; give minute"),
     (lambda app: app.crontab(lonely), "time of a crontab is <function"),  # type: ignore[arg-type]
-    (lambda app: app.Table("t", default=0), "table 't': default=0; give a type or a function"),
+    (lambda app: app.Table("t", default=0), "table 't': default=0; give a type or a function"),  # type: ignore[arg-type]
     (lambda app: app.Table("t", defalt=int), r"table 't' has no option defalt=; .*default=\?"),
     (lambda app: app.SetTable("t", ket_type=str), r"no option ket_type=; did you mean key_type=\?"),
     (lambda app: app.GlobalTable("t", zzz=1), "no option zzz=; see docs"),

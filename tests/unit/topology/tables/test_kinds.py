@@ -92,7 +92,8 @@ def test_members_and_keys_of_sets_come_back_as_their_types(node: LocalNode) -> N
             for member in members:
                 await topic.send(key="k", value=member)
             await until(lambda: len(seen) == len(members))
-            data = getattr(table, "table", table).data.data
+            kept: Any = table
+            data = getattr(kept, "table", kept).data.data
             return {key: set(one) for key, one in data.items()}
 
     for name in ("plain", "windowed"):
