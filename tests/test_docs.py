@@ -334,10 +334,10 @@ def _first_bytes(number: int) -> str:
     return number.to_bytes(8, "little").decode()
 
 
-def test_readme_says_in_what_form_json_has_bodies() -> None:
+def test_the_page_of_commands_says_in_what_form_json_has_bodies() -> None:
     [shown] = [
         line
-        for line in (ROOT / "README.md").read_text().splitlines()
+        for line in (ROOT / "docs/how-to/commands.md").read_text().splitlines()
         if line.startswith("rocketray consume ") and "--json" in line
     ]
     assert shown.endswith("# bodies in JSON are base64")

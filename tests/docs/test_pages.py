@@ -1,8 +1,8 @@
-"""The pages of the tutorial, those of the how-to with commands, and the examples do what they show.
+"""The README, the tutorial, the how-to pages with commands, and the examples do what they show.
 
 All of them are run on one node, each in a directory of its own. Blocks of the language ``console``
 are compared with what they print; the commands of ``sh`` blocks succeed. ``make test`` runs the
-first page, the ``sh`` blocks and the first example; ``make docs`` and ``make test-slow`` run all.
+README, the first page, the ``sh`` blocks and the first example; ``make docs`` and ``make test-slow`` run all.
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ HOW_TO = [
     for path in sorted(DOCS.glob("how-to/*.md"))
     if any(block.language == "console" for block in blocks_of(path))
 ]
+README, COMMANDS = ROOT / "README.md", DOCS / "how-to/commands.md"
 SHELL_PAGES = [
     path
-    for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+    for path in dict.fromkeys((COMMANDS, README, *sorted(DOCS.rglob("*.md"))))
     if any(block.language == "sh" for block in blocks_of(path))
 ]
+QUICK = ("README", "first-app")
+"""The pages that ``make test`` runs."""
 NOT_RUN = {
     "python3 -m venv": "what follows cannot be installed there",
     ". .venv/bin/activate": "the commands are those under test",
@@ -78,7 +81,7 @@ BEFORE = {
         *["send Trade payment --tags pay --queue 2"] * 12,
     ),
 }
-"""What a page's commands find on the node, beside the README's topic, message and group."""
+"""What a page's commands find on the node, beside the topic, message and group of the page of commands."""
 RUN_TESTS = "import sys, pytest\nsys.path[0] = ''\nsys.exit(pytest.main(sys.argv[1:]))\n"
 EXAMPLE_ID = "0A0A0A0A00002A9F00000000000000D4"
 
@@ -128,8 +131,8 @@ def spark(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneS
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=[] if page.stem == "first-app" else pytest.mark.slow)
-        for page in (*TUTORIAL, *HOW_TO)
+        pytest.param(page, id=page.stem, marks=[] if page.stem in QUICK else pytest.mark.slow)
+        for page in (README, *TUTORIAL, *HOW_TO)
     ],
 )
 def test_a_page_does_what_it_shows(
