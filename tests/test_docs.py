@@ -31,7 +31,11 @@ from rocketray.runtime.ipc import match_ring, ring
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.topology.app.sink_spec import SinkSpec
 
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "benchmarks/RESULTS.md",
+]
 Command = TyperCommand | TyperGroup
 PROOFS = ROOT / "docs/explanation/proofs.md"
 TESTS = list((ROOT / "tests").rglob("test_*.py"))

@@ -16,7 +16,11 @@ from pathlib import Path
 import pytest
 from support.harness.source_tree import PACKAGES, ROOT
 
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "benchmarks/RESULTS.md",
+]
 PROGRAMS = [
     path
     for folder in (*PACKAGES, "benchmarks", "examples")
