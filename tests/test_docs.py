@@ -38,6 +38,7 @@ DOCUMENTS = [
 ]
 Command = TyperCommand | TyperGroup
 PROOFS = ROOT / "docs/explanation/proofs.md"
+DECISIONS = ROOT / "docs/explanation/decisions"
 TESTS = list((ROOT / "tests").rglob("test_*.py"))
 COMMAND = command_tree()
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -293,6 +294,21 @@ def test_every_claim_names_a_test() -> None:
     assert [
         row for row in claims if "test_" not in row.rpartition("|")[0].rpartition(" | ")[2]
     ] == []
+
+
+def test_every_decision_is_short_and_in_the_index() -> None:
+    texts = {path.name: path.read_text() for path in DECISIONS.glob("*.md")}
+    index = DECISIONS.with_suffix(".md").read_text()
+    assert sorted(re.findall(r"^- \[.+\]\(decisions/([\w-]+\.md)\): ", index, re.MULTILINE)) == (
+        sorted(texts)
+    )
+    parts = ("Context", "Choice", "Cost", "Would change it")
+    wanting = {
+        name: len(text.split())
+        for name, text in texts.items()
+        if len(text.split()) > 170 or re.findall(r"^\*\*(.+)\.\*\*", text, re.MULTILINE) != [*parts]
+    }
+    assert wanting == {}
 
 
 def first_cells(document: str, heading: str) -> list[str]:

@@ -22,7 +22,7 @@ from .sql_filters import is_registered
 __all__ = ["AUTO_GROUPS", "BitmapBoard", "BitmapOrder"]
 
 # From this number of groups on, each with at most this share of the messages, bitmaps save more
-# than they cost: make bench BENCH_ARGS=bitmaps, and docs/explanation/decisions.md.
+# than they cost: make bench BENCH_ARGS=bitmaps, and docs/explanation/decisions/filter-bitmaps.md.
 AUTO_GROUPS = 8
 _SHARE_MAX = 0.1
 _SCANNED_MIN = 10_000  # messages after which a group's share counts
