@@ -27,6 +27,7 @@ from rocketray.messaging.producers.producer_options import ProducerOptions, Send
 from rocketray.queries.ray_data.read_options import ReadOptions
 from rocketray.queries.ray_data.topic_sink import WriteOptions
 from rocketray.queries.spark.source_options import OPTION_NAMES
+from rocketray.queries.spark.writer_options import WRITER_OPTIONS
 from rocketray.runtime.ipc import match_ring, ring
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.topology.app.sink_spec import SinkSpec
@@ -319,11 +320,23 @@ def first_cells(document: str, heading: str) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
 
 
+def options_in(page: str) -> list[str]:
+    return first_cells(f"docs/reference/{page}.md", "## Options")
+
+
 def test_every_option_of_spark_is_described_once() -> None:
-    page = "docs/reference/spark.md"
-    assert sorted(first_cells(page, "## The source")) == sorted(OPTION_NAMES)
+    assert sorted(options_in("spark")) == sorted(OPTION_NAMES)
+    assert sorted(options_in("spark-writer")) == sorted(WRITER_OPTIONS)
     declared = set(SinkSpec.__dataclass_fields__) - {"function", "owner", "topic"}
-    assert sorted(first_cells(page, "## Sinks")) == sorted(declared)
+    assert sorted(options_in("spark-sinks")) == sorted(declared)
+
+
+@pytest.mark.parametrize("page", ["spark", "spark-writer", "spark-sinks"])
+def test_a_page_of_spark_begins_with_a_program_and_the_usual_options(page: str) -> None:
+    text = (ROOT / f"docs/reference/{page}.md").read_text().partition("\n## ")[0]
+    assert FENCE.findall(text)[0][0] == "python"
+    usual = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)))
+    assert {*usual} - {"checkpointLocation"} <= {*options_in(page)}  # which is Spark's own
 
 
 def test_every_option_of_ray_data_is_described() -> None:

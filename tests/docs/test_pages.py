@@ -274,6 +274,21 @@ def test_the_spark_example_writes_each_payment_once(spark: OneSpark) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("page", ["spark", "spark-writer"])
+def test_the_first_program_of_a_page_on_spark_runs(page: str, node: Node, spark: OneSpark) -> None:
+    for topic in ("Trade", "Delays"):
+        node.commands("topics", "create", topic, directory=spark.directory)
+    sent = ("send", "Trade", "120", "--tags", "pay", "--property", "amount=120")
+    assert node.commands(*sent, directory=spark.directory).code == 0
+    program, log = spark.directory / f"{page}.py", spark.directory / f"{page}.log"
+    log.touch()
+    blocks = blocks_of(DOCS / f"reference/{page}.md")
+    program.write_text(next(block.text for block in blocks if block.language == "python"))
+    done = ForkedProgram(("python", str(program)), spark.directory, spark.environ, log)
+    assert done.wait(patience(240)) == 0, log.read_text()
+
+
+@pytest.mark.slow
 def test_the_lake_of_flights_has_what_pandas_finds(spark: OneSpark) -> None:
     make_flights = runpy.run_path(str(EXAMPLES / "flights_data.py"))["make_flights"]
     made = pd.DataFrame(make_flights(3000, seed=2013))
