@@ -31,7 +31,7 @@ def test_the_hosts_of_an_app_are_the_same_processes_and_go_on_handling(
 ) -> None:
     """The first disk's node restarts in order, is killed, loses its machine, and comes back.
 
-    It prints rows of the table in docs/how-to/other-machines.md.
+    It prints rows of the table in docs/reference/cluster.md.
     """
     with two_machines() as cluster:
         register = cluster.directory / "register"

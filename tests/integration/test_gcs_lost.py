@@ -41,7 +41,7 @@ def watched(cluster: Cluster, *names: str) -> Iterator[dict[str, Watch]]:
 
 
 def show(capsys: pytest.CaptureFixture[str], **figures: Any) -> None:
-    """Print figures for docs/how-to/other-machines.md."""
+    """Print figures for docs/reference/cluster.md."""
     with capsys.disabled():
         sys.stdout.write(json.dumps(figures, indent=1) + "\n")
 

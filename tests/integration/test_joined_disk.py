@@ -275,7 +275,7 @@ def _handled(logs: list[Path]) -> list[tuple[str, int]]:
 def test_how_long_queues_are_silent_after_each_fault(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It prints the table of docs/how-to/other-machines.md, and checks that nothing is lost."""
+    """It prints the table of docs/reference/cluster.md, and checks that nothing is lost."""
     watch = Watch(cluster)
     try:
         silence = _silence(cluster, watch)

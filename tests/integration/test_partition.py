@@ -25,7 +25,7 @@ _ENDS_S = 40.0
 def test_how_long_each_side_is_silent_while_the_network_is_cut(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It prints the figures of docs/how-to/other-machines.md, and checks that nothing is lost."""
+    """It prints the figures of docs/reference/cluster.md, and checks that nothing is lost."""
     with cluster_of_two(has_network=True) as cluster:
         sides = {"first": Watch(cluster), "second": Watch(cluster, cluster.machines.on_second())}
         try:

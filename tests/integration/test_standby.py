@@ -23,7 +23,7 @@ pytestmark = [
 def test_the_cluster_continues_without_the_machine_of_its_first_disk(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It prints two rows of the table in docs/how-to/other-machines.md."""
+    """It prints two rows of the table in docs/reference/cluster.md."""
     with two_machines() as cluster:
         register = cluster.directory / "register"
         register.mkdir()

@@ -429,7 +429,7 @@ def registers(fleet: Fleet, kind: str) -> Iterator[str | None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "file", "etcd", "s3"])
 def test_what_a_decision_costs(fleet: Fleet, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The figures of docs/how-to/other-machines.md: -m slow -k decision_costs."""
+    """The figures of docs/reference/cluster.md: -m slow -k decision_costs."""
     home = fleet.home("one")
     with registers(fleet, kind) as url:
         state = fleet.opened(
