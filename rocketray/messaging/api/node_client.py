@@ -77,7 +77,7 @@ class NodeClient:
         self.clock_ms = clock_ms
         """Return the node's clock in milliseconds since 1970; tests of the testing kit move it."""
         self._transport = transport
-        self.topics = Topics(client_of(transport, TOPICS))
+        self.topics: Topics = Topics(client_of(transport, TOPICS))
         """The calls about topics."""
         self.groups: GroupsApi = client_of(transport, GROUPS)
         """The calls about consumer groups."""
@@ -95,11 +95,11 @@ class NodeClient:
         """The calls about the disks of the cluster."""
         self.letters: DeadLettersApi = client_of(transport, DEAD_LETTERS)
         """The calls about dead letters; ``dead_letters`` makes them where that is needed."""
-        self.messages = NodeMessages(transport, self.topics, away)
+        self.messages: NodeMessages = NodeMessages(transport, self.topics, away)
         """The lookups of stored messages."""
-        self.transactions = NodeTransactions(transport, self.topics, self.disks)
+        self.transactions: NodeTransactions = NodeTransactions(transport, self.topics, self.disks)
         """The calls about transactions."""
-        self.delays = NodeDelays(transport, self.topics)
+        self.delays: NodeDelays = NodeDelays(transport, self.topics)
         """The calls about delayed messages."""
         self.process_calls = partial(_process_calls, transport)
         """Return the calls of a shard process, by its name."""
