@@ -15,7 +15,7 @@ import pytest
 import typer
 from support.harness.file_forms import file_forms
 from support.harness.house import map_rows
-from support.harness.source_tree import ROOT
+from support.harness.source_tree import PACKAGES, ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.cli.application import command_tree
@@ -227,6 +227,20 @@ def test_every_file_named_exists(document: Path) -> None:
     top = r"(?:rocketray|tests|docs|examples|benchmarks)/[\w./-]+\.\w+"
     for name in re.findall(rf"`({top})(?:::\w+)?`", document.read_text()):
         assert (ROOT / name).exists(), name
+
+
+def test_every_page_that_programs_name_exists() -> None:
+    programs = [
+        path for each in (*PACKAGES, "tests", "deploy") for path in (ROOT / each).rglob("*")
+    ]
+    named = {
+        (str(path.relative_to(ROOT)), page)
+        for path in programs
+        if path.suffix in {".py", ".yaml", ".service", ".sh"}
+        for page in re.findall(r"docs/[a-z/-]+\.md", path.read_text())
+    }
+    assert len(named) > 20
+    assert {(path, page) for path, page in named if not (ROOT / page).exists()} == set()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
