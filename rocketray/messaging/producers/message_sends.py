@@ -66,7 +66,7 @@ class MessageSends(OfOneProcess, what="producer"):
         at_once: bool = False,
         one_way: bool = False,
     ) -> MessageFuture:
-        """Send one message, *at_once* or when it is time; nobody asks for the result *one_way*."""
+        """Send one message, *at_once* or when it is time; *one_way* without a result."""
         known = self._at_once if at_once else self._one_way if one_way else self._in_time
         handling = known[None] if ack is None else _handling(known, ack)
         tags = properties = queue_id = sharding_key = None
