@@ -16,8 +16,6 @@ from typing import Any
 from rocketray.actors.client.connection import Connection
 from rocketray.topology.app.app import App
 
-__all__ = ["Handler", "Pace", "each_value", "read_backlog", "running_agent", "whole_batches"]
-
 _TIMEOUT_S = 120.0
 
 Handler = Callable[[Any, "Pace"], Awaitable[None]]

@@ -19,20 +19,6 @@ from rocketray.messaging.consumers.member import GroupConsumer
 
 from .report import bench_directory
 
-__all__ = [
-    "TIMEOUT_S",
-    "bench_node",
-    "descendants",
-    "idle_use",
-    "node_memory_bytes",
-    "node_processor_s",
-    "own_memory_bytes",
-    "processor_s",
-    "read_queues",
-    "touch_arrow",
-    "touch_bodies",
-]
-
 TIMEOUT_S = 300.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12  # of /proc/PID/stat behind the command's name

@@ -15,8 +15,6 @@ import numpy as np
 
 from rocketray.runtime.ipc.control_page import Doorbell
 
-__all__ = ["RUNS", "Ceilings", "measure", "median_rate"]
-
 RUNS = 5
 _BLOCK_BYTES = 256 * 1024 * 1024  # larger than the caches
 _ROUND_TRIPS = 2_000

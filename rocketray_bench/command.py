@@ -10,8 +10,6 @@ import typer
 from rocketray.cli.arguments.options import JsonOption
 from rocketray.cli.terminal.output import print_json, print_records, print_table
 
-__all__ = ["BENCHMARKS", "bench"]
-
 BENCHMARKS = {
     "send": "one producer, to four queues and to one: single, unbatched, lists, Arrow tables",
     "consume": "a backlog: an agent (bytes, JSON, Records, Arrow), a plain member, with filters",

@@ -21,8 +21,6 @@ from .bench_node import bench_node, read_queues, touch_arrow, touch_bodies
 from .orders import order_table
 from .report import BenchOptions, Row
 
-__all__ = ["run"]
-
 _RECORD_BYTES = 210
 _ENTRY_BYTES = 20
 _SQL = "a BETWEEN 10 AND 20 AND region IN ('eu','us')"

@@ -24,8 +24,6 @@ from .agents import running_agent
 from .bench_node import bench_node
 from .report import BenchOptions, Row
 
-__all__ = ["member_times", "run"]
-
 _INTERVAL_S = 0.001
 _WARM_UP = 200
 _QUEUES = 4

@@ -9,10 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.batches.encoded_table import MeasuredTable
-
-__all__ = ["BODY_BYTES", "TOPIC", "encoded", "order_body", "order_options", "order_table"]
 
 TOPIC = "Bench"
 BODY_BYTES = 100

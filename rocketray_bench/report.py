@@ -20,8 +20,6 @@ import numpy as np
 
 from .ceilings import RUNS, Ceilings, measure, median_rate
 
-__all__ = ["BenchOptions", "Row", "bench_directory", "counted", "run", "to_json"]
-
 
 @dataclass(frozen=True)
 class BenchOptions:

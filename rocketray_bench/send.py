@@ -23,8 +23,6 @@ from .bench_node import bench_node
 from .orders import order_body, order_options, order_table
 from .report import BenchOptions, Row, counted
 
-__all__ = ["run"]
-
 _QUEUES = (4, 1)
 _RECORD_BYTES = 260  # a record of this benchmark: key, two properties and unique key
 

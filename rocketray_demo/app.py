@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["FLIGHT_COLUMNS", "LATE_FROM_JFK", "PARQUET", "app", "tally_path"]
-
 LATE_FROM_JFK = "dep_delay > 60 AND origin = 'JFK'"
 PARQUET = "late-from-jfk.parquet"
 FLIGHT_COLUMNS = (

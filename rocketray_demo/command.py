@@ -10,8 +10,6 @@ import typer
 from rocketray.cli.arguments.options import JsonOption
 from rocketray.cli.terminal.output import print_json
 
-__all__ = ["demo"]
-
 
 def demo(
     *,

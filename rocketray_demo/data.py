@@ -20,8 +20,6 @@ from rocketray.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROPERTIES", "QUEUES", "TOPIC", "load_flights", "message_table"]
-
 TOPIC = "flights"
 QUEUES = 4  # as topics have by default
 PROPERTIES = ("origin", "dest", "dep_delay", "arr_delay", "distance", "month")

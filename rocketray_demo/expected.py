@@ -14,8 +14,6 @@ from .tally import Delays
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Expected", "count_expected", "count_flight_key", "count_tail_number"]
-
 
 @dataclass(frozen=True, slots=True)
 class Expected:

@@ -6,8 +6,6 @@ from typing import Protocol
 
 import orjson
 
-__all__ = ["EVENING", "MORNING", "is_red_eye"]
-
 EVENING = 2200  # local times are written as hhmm
 MORNING = 500
 

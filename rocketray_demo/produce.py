@@ -18,8 +18,6 @@ from .data import PROPERTIES, TOPIC, message_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Produced", "prepare", "produce", "queue_ends"]
-
 _CHUNK_ROWS = 16_384  # one batch of 4096 rows for each of the four queues
 
 

@@ -18,8 +18,6 @@ from .expected import count_flight_key, count_tail_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Lookup", "look_up"]
-
 _REPEATS = 5  # the first one warms caches, so the median does not count it
 _MAX_COUNT = 10_000  # what one queue returns at most; no aircraft has as many flights
 _MAX_COUNT_BY_TIME = 100  # a millisecond may hold thousands

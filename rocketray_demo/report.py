@@ -12,8 +12,6 @@ from rocketray.cli.terminal.output import print_line, print_table
 from .queries import Lookup
 from .tally import Delays
 
-__all__ = ["ConsumerResult", "DemoReport", "SparkResult"]
-
 _COLUMNS = ("result", "what", "found", "expected", "verdict", "speed")
 _VERDICTS = ("WRONG", "ok")
 _BUSIEST = 3  # as many as fit in a line

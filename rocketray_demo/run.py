@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     from rocketray.queries.spark.sink import SinkHost
 
-__all__ = ["run_demo", "stderr_in_file"]
-
 logger = logging.getLogger(__name__)
 
 _APP = "rocketray_demo.app:app"

@@ -16,8 +16,6 @@ from rocketray.errors import ConfigError
 from rocketray.runtime.files.private_files import DATA_MODE, make_directory
 from rocketray.runtime.files.state_files import read_json, write_json
 
-__all__ = ["LOG", "RunDirectory", "open_run"]
-
 _RUNS = Path("runs")
 _DESCRIPTION = "demo.json"
 LOG = "demo.log"

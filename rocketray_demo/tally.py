@@ -17,8 +17,6 @@ import pyarrow as pa
 from rocketray.base.whole_file import replace_file
 from rocketray.runtime.clock import system_clock_ms
 
-__all__ = ["Delays", "Tally", "load_tally", "save_tally"]
-
 
 @dataclass(slots=True)
 class Delays:

@@ -19,7 +19,6 @@ from support.harness.source_tree import PACKAGES, ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.cli.application import command_tree
-from rocketray.cli.terminal.output import json_fields
 from rocketray.client import Producer
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
@@ -31,6 +30,7 @@ from rocketray.queries.spark.writer_options import WRITER_OPTIONS
 from rocketray.runtime.ipc import match_ring, ring
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.topology.app.sink_spec import SinkSpec
+from rocketray.views.json_fields import json_fields
 
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),

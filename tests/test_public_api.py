@@ -50,7 +50,7 @@ def test_importing_the_package_alone_loads_no_library() -> None:
 def test_every_listed_name_is_there() -> None:
     modules = map(import_module, MODULES)
     listed = {module: getattr(module, "__all__", ()) for module in modules}
-    assert sum(map(len, listed.values())) > 500
+    assert sum(map(len, listed.values())) > 50
     missing = [
         f"{module.__name__}.{name}"
         for module, names in listed.items()

@@ -30,8 +30,6 @@ from rocketray_bench.bench_node import bench_node, node_processor_s, processor_s
 from rocketray_bench.orders import TOPIC, order_body, order_options
 from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
 
-__all__ = ["run"]
-
 _QUEUES = 4
 _PROCESSES_MAX = 8
 _PRODUCERS = (1, 8, 64)

@@ -36,8 +36,6 @@ from rocketray.store.reading.reader import QueueReader
 from rocketray_bench.orders import TOPIC, encoded, order_table
 from rocketray_bench.report import BenchOptions, Row, bench_directory
 
-__all__ = ["run"]
-
 _MESSAGES = 100_000
 _SINGLE_MESSAGES = 4_000
 _BATCH = 1024

@@ -28,8 +28,6 @@ from rocketray_bench.bench_node import bench_node, descendants, processor_s
 from rocketray_bench.orders import TOPIC, order_table
 from rocketray_bench.report import BenchOptions, Row
 
-__all__ = ["run"]
-
 _RATE = 100_000
 _TABLE = 1_000
 _SECONDS = 10

@@ -31,16 +31,14 @@ from rocketray.messaging.producers.batcher import BatchSettings
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.producer_options import ProducerOptions, batch_settings
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.store.batches.batch_form import RecordOptions
-from rocketray.store.batches.encoded_batch import EncodedBatch, MeasuredTable
+from rocketray.store.batches.batch_form import EncodedBatch, RecordOptions
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import QueueReader
 from rocketray_bench.bench_node import bench_node, node_processor_s, read_queues, touch_bodies
 from rocketray_bench.orders import BODY_BYTES, TOPIC, order_body, order_options, order_table
 from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
-
-__all__ = ["run"]
 
 _BATCH = 1024
 _BATCHES_BETWEEN_PREPARATIONS = 16

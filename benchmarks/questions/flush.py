@@ -18,8 +18,6 @@ from pathlib import Path
 from rocketray.store.files.file_maps import address_of, sync_map
 from rocketray_bench.report import BenchOptions, Row, bench_directory
 
-__all__ = ["run"]
-
 _FILE_BYTES = 64 << 20
 _DIRTY_BYTES = 64 << 10
 _SECONDS = 2.0

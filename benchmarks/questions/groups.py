@@ -32,8 +32,6 @@ from rocketray_bench.ceilings import Ceilings
 from rocketray_bench.orders import order_table
 from rocketray_bench.report import BenchOptions, Row, counted
 
-__all__ = ["run"]
-
 _ENTRY_BYTES = 20
 _RECORD_BYTES = 210
 _GROUPS = (1, 10, 100)

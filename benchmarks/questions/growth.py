@@ -25,8 +25,6 @@ from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
 
 from .store import append_all, encoded_batches, key_of, recovery_seconds
 
-__all__ = ["run"]
-
 _MESSAGES = (100_000, 1_000_000, 10_000_000)
 _SHARDS = (1, 4, 16)
 _LOOKUPS = 500

@@ -9,8 +9,6 @@ from __future__ import annotations
 from rocketray_bench.bench_node import bench_node, idle_use
 from rocketray_bench.report import BenchOptions, Row
 
-__all__ = ["run"]
-
 _QUEUES = 16
 _SETTLE_S = 5.0
 _MIB = 1024 * 1024

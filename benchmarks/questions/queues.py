@@ -31,8 +31,6 @@ from rocketray_bench.bench_node import (
 from rocketray_bench.orders import order_table
 from rocketray_bench.report import BenchOptions, Row, counted
 
-__all__ = ["run"]
-
 _QUEUES = (1, 16, 256, 4096, 10_000)
 _QUICK_QUEUES = (1, 16)
 _QUEUES_A_TOPIC = 4

@@ -26,8 +26,6 @@ from rocketray_bench.bench_node import idle_use
 from rocketray_bench.orders import TOPIC, order_body, order_options
 from rocketray_bench.report import BenchOptions, Row, bench_directory
 
-__all__ = ["run"]
-
 _QUEUES = 4
 _BATCH = 1024
 _FILL = 3_000_000  # messages of some 260 bytes

@@ -31,8 +31,6 @@ from rocketray_bench.latency import member_times
 from rocketray_bench.orders import order_table
 from rocketray_bench.report import BenchOptions, Row
 
-__all__ = ["run"]
-
 _RECORD_BYTES = 210
 _QUEUES = 4
 _EACH_S = 0.01

@@ -25,8 +25,6 @@ from rocketray.store.reading.reader import QueueReader
 from rocketray_bench.orders import TOPIC, encoded, order_table
 from rocketray_bench.report import BenchOptions, Row, bench_directory
 
-__all__ = ["run"]
-
 _ENTRY_BYTES = 20
 _RECORD_BYTES = 210
 _BLOCK = 16_384  # entries; a step of the filter actor

@@ -30,8 +30,6 @@ from rocketray.services.staging.staging_client import StagingClient
 from rocketray_bench.bench_node import bench_node, node_processor_s
 from rocketray_bench.report import BenchOptions, Row
 
-__all__ = ["run"]
-
 _TOPIC, _QUEUES, _TASKS = "Bench", 4, 2
 _BATCH_ROWS = 10_000  # Spark's spark.sql.execution.arrow.maxRecordsPerBatch
 _TIMEOUT_S = 120.0

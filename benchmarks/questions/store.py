@@ -17,14 +17,12 @@ import pyarrow as pa
 
 from rocketray.base.config import StoreConfig
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
 from rocketray.store.reading.reader import QueueReader
 from rocketray_bench.orders import BODY_BYTES, TOPIC, encoded, order_table
 from rocketray_bench.report import BenchOptions, Row, bench_directory
-
-__all__ = ["append_all", "encoded_batches", "key_of", "recovery_seconds", "run"]
 
 BATCH = 1024
 _LOOKUPS = 2_000

@@ -31,8 +31,6 @@ from rocketray_bench.bench_node import node_processor_s
 from rocketray_bench.orders import order_table
 from rocketray_bench.report import BenchOptions, Row, bench_directory
 
-__all__ = ["run"]
-
 _TOPIC, _QUEUES = "Bench", 4
 _LIST = 512
 _ROWS, _TRACED_ROWS = 2_000_000, 200 * _LIST  # so that no list waits to be full

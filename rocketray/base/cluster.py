@@ -19,8 +19,6 @@ from rocketray.errors import ConfigError, InvalidNameError
 from .data_directory import DATA_VARIABLE, data_directory
 from .settings_file import read_settings
 
-__all__ = ["CLUSTER_VARIABLE", "DEFAULT_CLUSTER", "Cluster", "check_cluster", "chosen_node"]
-
 CLUSTER_VARIABLE = "ROCKETRAY_CLUSTER"
 DEFAULT_CLUSTER = "default"
 """The name of a cluster that was not given one."""

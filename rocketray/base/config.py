@@ -7,8 +7,6 @@ from dataclasses import dataclass, fields
 
 from rocketray.errors import ConfigError
 
-__all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "SCRUB_RATE", "StoreConfig"]
-
 CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
 SCRUB_RATE = 1024 * 1024
 """How many bytes a second of its stored messages a shard process reads again: 90 GB a day."""

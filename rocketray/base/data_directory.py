@@ -16,8 +16,6 @@ from rocketray.errors import ConfigError
 
 from .settings_file import read_settings
 
-__all__ = ["DATA_VARIABLE", "DEFAULT_DATA", "data_directory"]
-
 DATA_VARIABLE = "ROCKETRAY_DATA"
 DEFAULT_DATA = Path("rocketray-data")
 

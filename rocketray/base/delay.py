@@ -37,29 +37,6 @@ from .marks import (
 from .meant import refuse_unknown
 from .system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, check_open_topic
 
-__all__ = [
-    "DELAY_LEVEL",
-    "DELAY_LEVELS_MS",
-    "DELAY_MAX_MS",
-    "DELAY_PROPERTIES",
-    "REAL_QUEUE_ID",
-    "REAL_TOPIC",
-    "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS",
-    "TIMER_OUT_MS",
-    "TIMER_PRECISION_MS",
-    "TIMER_QUEUE_ID",
-    "TIMER_ROLLED_FROM",
-    "Delay",
-    "DelayOptions",
-    "Placed",
-    "after",
-    "at_level",
-    "at_time",
-    "delay_of",
-    "restored",
-]
-
 TIMER_QUEUE_ID = 0  # RocketMQ's timer topic has one queue
 _SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
 DELAY_LEVELS_MS = (

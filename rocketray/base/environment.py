@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["process_environ", "with_environ"]
-
 
 def process_environ() -> Mapping[str, str]:
     """Return a copy of this process's environment, as it is now."""

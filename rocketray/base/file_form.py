@@ -24,8 +24,6 @@ from typing import Any
 
 from rocketray.errors import StoreVersionError
 
-__all__ = ["FileForm", "UnknownVersionError"]
-
 _KEY = "version"
 
 

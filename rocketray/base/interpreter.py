@@ -19,8 +19,6 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-__all__ = ["name_interpreter", "python_for_spark"]
-
 _PYTHON = "PYSPARK_PYTHON"
 _JVM_RUNS = "PYSPARK_GATEWAY_PORT"  # spark-submit has chosen; its JVM ignores ours
 

@@ -7,8 +7,6 @@ from difflib import get_close_matches
 
 from rocketray.errors import ConfigError
 
-__all__ = ["meant", "refuse_unknown"]
-
 
 def meant(wanted: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the names of *known* most like *wanted*, ignoring case, the most similar first.

@@ -10,8 +10,6 @@ from typing import Literal
 
 from rocketray.errors import InvalidMessageError
 
-__all__ = ["TIME_MAX_MS", "TIME_MIN_MS", "checked_ms"]
-
 TIME_MIN_MS, TIME_MAX_MS = -62_135_596_800_000, 253_402_300_799_999
 """The first millisecond of the year 1, and the last one of the year 9999."""
 _UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")  # in thousandths

@@ -15,21 +15,6 @@ from typing import Literal
 
 from rocketray.errors import InvalidNameError
 
-__all__ = [
-    "DEAD_LETTER_PREFIX",
-    "GROUP_MAX_CHARS",
-    "QUEUE_COUNT_MAX",
-    "RETRY_PREFIX",
-    "TOPIC_MAX_BYTES",
-    "check_case_clash",
-    "check_group",
-    "check_queue_count",
-    "check_queues_per_process",
-    "check_stored_topic",
-    "check_topic",
-    "is_retry_topic",
-]
-
 RETRY_PREFIX = "%RETRY%"
 """The prefix of a group's retry topic, before the group's name."""
 DEAD_LETTER_PREFIX = "%DLQ%"

@@ -25,8 +25,6 @@ from uuid import UUID
 
 from rocketray.errors import InvalidMessageError
 
-__all__ = ["property_text", "text_to_give"]
-
 
 def property_text(what: str, value: object) -> str | None:
     """Return *value* as the text of a property; None where it is absent.

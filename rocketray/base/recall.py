@@ -17,8 +17,6 @@ from rocketray.message import PROPERTIES_MAX_BYTES
 
 from .system_topics import WAITING_QUEUES
 
-__all__ = ["RecallHandle"]
-
 # Digits are limited, so that no text becomes a huge number: QUEUE_COUNT_MAX has 4, and 18 are below
 # 2**63.
 _FORM = re.compile(r"v1 ([A-Za-z0-9_]+) ([0-9]{1,4}) ([0-9]{1,18}) (.+)", re.DOTALL)

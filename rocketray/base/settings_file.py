@@ -25,8 +25,6 @@ from rocketray.errors import ConfigError
 
 from .meant import meant
 
-__all__ = ["CONFIG_VARIABLE", "SettingsFile", "read_settings"]
-
 CONFIG_VARIABLE = "ROCKETRAY_CONFIG"
 _NAME = "rocketray.toml"
 _MAX_BYTES = 64 * 1024  # far more than all options of all commands take

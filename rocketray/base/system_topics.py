@@ -17,22 +17,6 @@ from rocketray.errors import InvalidMessageError
 
 from .names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
-__all__ = [
-    "END_TOPIC",
-    "GIVEN_UP_TOPIC",
-    "HALF_TOPIC",
-    "LEVELS_A_DISK",
-    "OP_TOPIC",
-    "SCHEDULE_TOPIC",
-    "SYSTEM_TOPICS",
-    "TIMER_TOPIC",
-    "WAITING_QUEUES",
-    "check_open_topic",
-    "is_closed_topic",
-    "is_internal_by_name",
-    "is_system_topic",
-]
-
 LEVELS_A_DISK = 18
 """How many queues of the schedule topic each disk has, one for each of RocketMQ's delay levels.
 

@@ -36,26 +36,6 @@ from .marks import (
 from .names import check_group
 from .system_topics import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, is_system_topic
 
-__all__ = [
-    "PRODUCER_GROUP",
-    "Decider",
-    "Decision",
-    "Ending",
-    "Outcome",
-    "Verdict",
-    "committed",
-    "committed_flag",
-    "decision_message",
-    "done_offsets",
-    "given_up",
-    "half_message",
-    "immunity_ms",
-    "op_message",
-    "parse_decision",
-    "target",
-]
-
-
 _HALF_OFFSET = "HALF_QUEUE_OFFSET"
 _DECIDED_BY = "DECIDED_BY"
 _DONE_TAG = "d"  # RocketMQ's tag of an op message

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["replace_file", "sync_directory", "write_beside"]
-
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
     """Replace the content of *path*, and create its directory if needed. Durable on return.

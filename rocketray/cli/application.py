@@ -30,8 +30,6 @@ from .option_defaults import option_defaults
 from .terminal.output import OutputClosedError, drop_output, print_any_text
 from .verb import Verb
 
-__all__ = ["application", "command_tree", "main"]
-
 _COMMAND_ERROR: Any = typer.BadParameter.__mro__[2]  # click's ClickException, wherever typer has it
 _INTERRUPTED = 128 + signal.SIGINT  # what a shell reports of a process that the signal ended
 _READER_GONE = 128 + signal.SIGPIPE

@@ -14,8 +14,6 @@ from rocketray.base.meant import meant
 from rocketray.base.settings_file import SettingsFile
 from rocketray.errors import ConfigError
 
-__all__ = ["option_defaults"]
-
 _OF_THE_NODE = ("data", "cluster", "ray-address")  # one node for all commands: set once, at the top
 _NEVER = ("help", "json", "version")  # as defaults, they would change what every script gets
 _SCALARS = (str, int, float, bool)

@@ -9,8 +9,6 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["Verb"]
-
 _EXAMPLES = "\nExamples:\n"
 
 

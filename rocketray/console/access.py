@@ -22,8 +22,6 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-__all__ = ["ConsoleAccess"]
-
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _COOKIE = "rocketray_console"
 _COOKIE_S = 30 * 24 * 3600  # it ends earlier with the token, of which each console makes its own

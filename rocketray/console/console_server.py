@@ -50,8 +50,6 @@ from .pages.tail_stream import (
 from .pages.topic_pages import tail_form
 from .writes import Writes
 
-__all__ = ["STREAMS_MAX", "Console", "ConsoleParts"]
-
 # Each has a turn of a thread at each step, of the few in console_link.py.
 STREAMS_MAX = 64
 _FORM_MAX_BYTES = 64 * 1024  # some fields of EXPRESSION_MAX characters, as they are encoded

@@ -12,8 +12,6 @@ from rocketray.errors import ConfigError
 
 from .console_server import Console, ConsoleParts
 
-__all__ = ["serve"]
-
 _SHUTDOWN_S = 1.0  # a stop with open pages takes it: live streams do not end by themselves
 
 

@@ -21,8 +21,6 @@ from .changes.redrive import Redrives
 from .facts.console_link import ConsoleLink
 from .pages.tail_stream import TailRequest
 
-__all__ = ["Writes"]
-
 _LETTERS_MAX = 1_000_000  # if the form has no limit: more than a box is likely to have
 
 

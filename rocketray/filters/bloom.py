@@ -22,8 +22,6 @@ from bitarray import bitarray
 from rocketray.errors import ConfigError
 from rocketray.hashing import signed_32
 
-__all__ = ["BloomParameters", "RocketBloomFilter", "bit_positions", "bloom_parameters"]
-
 _MASK_32 = 0xFFFFFFFF
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
 _BLOCK_BYTES = 16  # of murmur3 x64 128, whose constants follow and stand in its rounds

@@ -23,16 +23,6 @@ from typing import Any, TypeVar, overload
 
 from rocketray.errors import PredicateError
 
-__all__ = [
-    "BATCH_COLUMNS",
-    "Predicate",
-    "batch_columns",
-    "check_predicate",
-    "load_predicate",
-    "predicate",
-    "predicate_path",
-]
-
 Predicate = Callable[[Any], Any]
 BATCH_COLUMNS = ("tags", "keys", "properties", "body")
 _PATH = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)", re.ASCII)

@@ -23,14 +23,13 @@ import numpy.typing as npt
 
 from rocketray.base.whole_file import replace_file
 from rocketray.errors import FilterSyntaxError
+from rocketray.kernels.condition_codes import State
 from rocketray.kernels.properties import find_properties, join_names
 
 from .bloom import RocketBloomFilter
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
-from .sql92.vectorized import State, VectorizedExpression
+from .sql92.vectorized import VectorizedExpression
 from .subscription import Subscription
-
-__all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
 
 _LOG = logging.getLogger(__name__)
 _BLOOM = RocketBloomFilter(f=20, n=32)  # maxErrorRateOfBloomFilter, expectConsumerNumUseFilter

@@ -20,8 +20,6 @@ from rocketray.errors import ConfigError, FilterSyntaxError
 
 from .subscription import Subscription
 
-__all__ = ["SQL92", "ConsumerFilterData", "decode_filters", "encode_filters", "read_filters"]
-
 SQL92 = "SQL92"
 _FORM = FileForm("config/consumerFilter.json")
 _FILE_MAX_BYTES = 64 * 1024 * 1024  # at 400 bytes a filter more than any node has

@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from operator import add, attrgetter, sub
 
-__all__ = ["NO_COUNTERS", "FilterCounters"]
-
 
 @dataclass(frozen=True, slots=True)
 class FilterCounters:

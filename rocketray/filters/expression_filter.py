@@ -14,8 +14,6 @@ from .consumer_filter_data import ConsumerFilterData
 from .message_filter import RecordView
 from .subscription import Subscription
 
-__all__ = ["ExpressionFilter"]
-
 
 class _Unit(Protocol):
     """The fields of a ConsumeQueueExt unit that a filter reads."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from rocketray.errors import InvalidNameError
 
-__all__ = ["FILTER_NAME_MAX_CHARS", "VERSION_MAX", "FilterName", "check_filter_name"]
-
 FILTER_NAME_MAX_CHARS = 64  # ours, as for a cluster's name
 VERSION_MAX = 999_999_999  # nine digits: below 2**31
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)

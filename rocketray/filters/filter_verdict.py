@@ -22,8 +22,6 @@ from .sql92.trace import trace
 from .subscription import Subscription, matches_code, matches_exactly, parse
 from .verdict_values import BitmapFacts, ExplainStep, FilterReason, FilterVerdict
 
-__all__ = ["deciding_step", "explain_filter"]
-
 AskPredicate = Callable[[Subscription, Any], bool]
 
 

@@ -21,8 +21,6 @@ from .class_filter import batch_columns, load_predicate
 from .sql92.vectorized import VectorizedExpression
 from .subscription import Subscription, matches_code, matches_exactly, parse
 
-__all__ = ["MessageFilter", "RecordView"]
-
 
 class RecordView(Protocol):
     """The parts of a message that a filter may read; SQL92 reads ``properties`` only."""

@@ -22,8 +22,6 @@ import numpy.typing as npt
 
 from rocketray.errors import PredicateError
 
-__all__ = ["FAILED", "LATE", "PredicateRun"]
-
 FAILED = -1
 LATE = -2
 Ask = Callable[[int, int], npt.NDArray[np.bool_]]

@@ -20,19 +20,6 @@ from .class_filter import check_predicate, load_predicate, predicate_path
 from .sql92 import SQL_MAX_CHARS, CompiledExpression, Dialect, compile_expression
 from .sql92.dialect import DEFAULT_DIALECT, check_rules, current_rules
 
-__all__ = [
-    "EVERYTHING",
-    "EXPRESSION_MAX_CHARS",
-    "ErrorPolicy",
-    "ExpressionType",
-    "Subscription",
-    "SubscriptionData",
-    "describe_difference",
-    "matches_code",
-    "matches_exactly",
-    "parse",
-]
-
 ExpressionType = Literal["TAG", "SQL92", "CLASS"]
 ErrorPolicy = Literal["stop", "skip", "deliver"]
 EXPRESSION_MAX_CHARS = SQL_MAX_CHARS

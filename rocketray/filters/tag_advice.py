@@ -12,8 +12,6 @@ from rocketray.message import TAGS
 from .sql92.advice import Advice, AdviceCode, Sample, tags_meant
 from .subscription import parse
 
-__all__ = ["advise_tags"]
-
 _ALL = "*"
 
 

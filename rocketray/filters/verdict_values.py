@@ -7,8 +7,6 @@ from enum import Enum
 
 from .consumer_filter_data import ConsumerFilterData
 
-__all__ = ["BitmapFacts", "ExplainStep", "FilterReason", "FilterVerdict"]
-
 
 class FilterReason(Enum):
     """The reason that a filter passes a message or not."""

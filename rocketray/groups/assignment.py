@@ -18,16 +18,6 @@ from typing import Literal, cast, get_args
 
 from rocketray.errors import ConfigError
 
-__all__ = [
-    "Strategy",
-    "averagely",
-    "by_circle",
-    "check_strategy",
-    "consistent_hash",
-    "divide",
-    "sticky",
-]
-
 Strategy = Literal["averagely", "by_circle", "consistent_hash", "sticky"]
 
 _BROKER_NAME = "rocketray"  # part of the queue names that consistent_hash hashes

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["REASON_MAX_CHARS", "FailingMessage", "reason_of"]
-
 REASON_MAX_CHARS = 500  # 2 kB of UTF-8 at most, of the 32 kB that all properties may have
 _ELLIPSIS = "…"
 

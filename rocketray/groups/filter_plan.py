@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 
 from rocketray.filters.subscription import Subscription
 
-__all__ = ["FilterPlan", "PlanFollower", "QueuePart"]
-
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:

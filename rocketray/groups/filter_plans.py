@@ -14,8 +14,6 @@ from .filter_plan import FilterPlan
 from .heartbeat import Heartbeat
 from .membership import Membership
 
-__all__ = ["FilterChanges", "PlanProgress"]
-
 _Key = tuple[str, str]
 _PLAN = "filterPlan"
 

@@ -17,8 +17,6 @@ from .group_offsets import LONG_MAX, check_next_offset
 from .group_registry import GroupRegistry
 from .member_options import check_filter_of
 
-__all__ = ["GroupAdministration"]
-
 Request = Callable[[], AbstractContextManager[int]]
 
 

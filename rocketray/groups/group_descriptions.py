@@ -11,8 +11,6 @@ from rocketray.filters.subscription import Subscription
 from .failing import FailingMessage
 from .filter_plan import FilterPlan
 
-__all__ = ["GroupDescription", "LiveSubscription"]
-
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:

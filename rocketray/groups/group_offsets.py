@@ -12,16 +12,6 @@ from typing import Any
 
 from rocketray.errors import ConfigError, OffsetOutOfRangeError
 
-__all__ = [
-    "LONG_MAX",
-    "GroupOffsets",
-    "check_known_queue",
-    "check_member_topic",
-    "check_next_offset",
-    "from_table",
-    "to_table",
-]
-
 LONG_MAX = 2**63 - 1  # an offset is an i64 on disk
 
 _OFFSETS, _STARTS = "offsetTable", "startTable"

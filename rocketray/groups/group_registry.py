@@ -33,8 +33,6 @@ from .member_options import check_client_id
 from .membership import Membership, Memberships, app_share
 from .offset_moves import OffsetMoves
 
-__all__ = ["GroupRegistry"]
-
 _MIGRATE = "rocketray groups migrate"
 
 

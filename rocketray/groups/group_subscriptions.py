@@ -26,8 +26,6 @@ from rocketray.filters.subscription import EVERYTHING, Subscription, describe_di
 from .filter_plans import FilterChanges
 from .heartbeat import Heartbeat
 
-__all__ = ["GroupSubscriptions"]
-
 _LOG = logging.getLogger(__name__)
 
 

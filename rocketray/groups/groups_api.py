@@ -14,8 +14,6 @@ from .filter_plans import PlanProgress
 from .group_descriptions import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
 
-__all__ = ["GROUPS", "SESSIONS", "GroupsApi", "SessionsApi"]
-
 
 class SessionsApi(Protocol):
     """The calls of group members, which keep their sessions; see ``ClusterState``."""

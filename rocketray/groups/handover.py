@@ -47,8 +47,6 @@ from typing import NamedTuple
 
 from .ownership_epochs import OwnershipEpochs
 
-__all__ = ["TRANSITIONS", "QueueOwners", "QueueState", "process_name"]
-
 
 class QueueState(enum.Enum):
     """The state of one queue in one group."""

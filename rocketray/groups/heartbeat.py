@@ -13,8 +13,6 @@ from .assignment import Strategy
 from .failing import FailingMessage
 from .filter_plan import FilterPlan
 
-__all__ = ["AppInstance", "Heartbeat", "HeartbeatReply"]
-
 
 class AppInstance(NamedTuple):
     """One instance of an app; all its members read the same queue numbers of their topics."""

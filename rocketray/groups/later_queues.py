@@ -12,8 +12,6 @@ from rocketray.groups.journal.group_journal import EntryKind, GroupJournals
 from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions
 
-__all__ = ["LaterQueues"]
-
 
 class LaterQueues:
     """The beginnings of all groups in queues that are added."""

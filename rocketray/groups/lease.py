@@ -17,8 +17,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-__all__ = ["LEASE_MS", "SESSION_TIMEOUT_MS", "Lease"]
-
 _LOG = logging.getLogger(__name__)
 SESSION_TIMEOUT_MS = 10_000  # ten heartbeats; RocketMQ's broker closes a channel after 120 s
 # Less, and from an earlier moment: what a poll or a handler began under the lease has 2 s at least

@@ -17,19 +17,6 @@ from rocketray.filters.subscription import Subscription
 from .assignment import Strategy, check_strategy
 from .heartbeat import AppInstance
 
-__all__ = [
-    "FetchCompression",
-    "MemberOptions",
-    "StartFrom",
-    "check_client_id",
-    "check_compression",
-    "check_filter_of",
-    "check_member",
-    "check_poll",
-    "client_ids_of",
-    "new_client_id",
-]
-
 FetchCompression = Literal["lz4", "zstd"]
 StartFrom = Literal["earliest", "latest"]
 _CLIENT_ID_MAX = 255

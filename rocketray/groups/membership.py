@@ -32,8 +32,6 @@ from .lease import SESSION_TIMEOUT_MS
 from .ownership_epochs import OwnershipEpochs, check_epoch
 from .roster import MemberState, Roster
 
-__all__ = ["Membership", "Memberships", "app_share"]
-
 _MEMBERSHIPS, _EPOCH = "memberships", "ownershipEpoch"
 
 

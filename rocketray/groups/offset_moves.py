@@ -21,8 +21,6 @@ from rocketray.groups.journal.group_journal import EntryKind, GroupJournals
 from .group_offsets import GroupOffsets, from_table, to_table
 from .membership import Membership
 
-__all__ = ["OffsetMoves"]
-
 _MOVES = "moveTable"
 
 

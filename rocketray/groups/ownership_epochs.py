@@ -17,8 +17,6 @@ Invariants
 
 from __future__ import annotations
 
-__all__ = ["EPOCH_MAX", "NOTED_MAX", "OwnershipEpochs", "check_epoch"]
-
 EPOCH_MAX = 2**62 - 1  # it is an i64 in a batch; a billion grants a second use it up in a century
 NOTED_MAX = EPOCH_MAX // 2
 """The largest epoch of a log that counts: behind one that a program forged there is room, too."""

@@ -15,8 +15,6 @@ from .failing import FailingMessage
 from .handover import process_name
 from .heartbeat import AppInstance, Heartbeat
 
-__all__ = ["MemberState", "Roster"]
-
 _FORMER_MAX = 100  # replaced processes that are still recognised and refused
 
 

@@ -15,8 +15,6 @@ from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
 from rocketray.topology.app.own_code import is_installed
 
-__all__ = ["AppSource", "import_from", "load_app", "source_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class AppSource:

@@ -13,8 +13,6 @@ from rocketray.runtime.calls.endpoint import Endpoint
 
 from .host_status import Host
 
-__all__ = ["APPS", "AppsApi", "TakenDown"]
-
 
 @dataclass(frozen=True, slots=True)
 class TakenDown:

@@ -10,8 +10,6 @@ from .apps_api import AppsApi, TakenDown
 from .host_actors import find_hosts, take_down
 from .host_status import Host
 
-__all__ = ["AppsService", "served_on"]
-
 
 class AppsService:
     """The object behind ``AppsApi``; any thread may call."""

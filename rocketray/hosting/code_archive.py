@@ -29,8 +29,6 @@ from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
 from rocketray.errors import ConfigError
 from rocketray.runtime.files.home import holds_messages
 
-__all__ = ["CODE_LIMIT_BYTES", "FILE_LIMIT", "CodeArchive", "pack_code"]
-
 CODE_LIMIT_BYTES = 100 << 20  # of the files; Ray's own limit is 512 MiB for the archive
 # Each file is opened here at each start, and unpacked on each machine.
 FILE_LIMIT = 10_000

@@ -18,8 +18,6 @@ from rocketray.errors import ActorError
 
 from .code_archive import CodeArchive
 
-__all__ = ["RENEW_S", "renew", "upload"]
-
 _KEPT_S = 600  # also while hosts start
 # Every two minutes: the archive stays although four renewals in a row fail.
 RENEW_S = _KEPT_S / 5

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from rocketray.topology.app.own_code import is_installed
 
-__all__ = ["CodeVersion", "code_version"]
-
 _SHOWN_DIGITS = 8  # of 64: enough to tell the versions of one app apart
 _FILES_MAX = 2000  # their names are in each status of each host
 

@@ -42,8 +42,6 @@ from .host_status import HostStatus
 from .planned_app import load_planned
 from .stored_failures import store_failure
 
-__all__ = ["FAILED_START_PAUSE_S", "ConsumerHost", "end_process"]
-
 logger = logging.getLogger(__name__)
 
 CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h

@@ -31,8 +31,6 @@ from .host_status import (
 )
 from .stored_failures import forget_failure, last_failure, why_no_answer
 
-__all__ = ["ALIVE", "ONCE", "end_hosts", "find_hosts", "take_down", "why_not"]
-
 # Agents are drained in some 15 s, unless shards are unavailable (topology/faust/fetcher.py). A sink
 # may take longer at worst (queries/spark/sink_runner.py); its micro-batch is then repeated.
 STOP_TIMEOUT_S = 60.0
@@ -125,6 +123,7 @@ def why_not(call: Any, timeout_s: float = 0) -> str:
 
 
 def host_actor(cluster: str, name: str) -> Any:
+    """Return the host with that name in a cluster; None if there is none."""
     try:
         return ray.get_actor(name, namespace=namespace_of(cluster))
     except ValueError:

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from rocketray.topology.app.own_code import is_installed
 
-__all__ = ["HostFailure"]
-
 _MESSAGE_LIMIT = 2000  # characters; a message may quote the input it failed on
 
 

@@ -27,8 +27,6 @@ from rocketray.runtime.ray_process.ray_runtime import (
 
 from .host_plan import HostPlan
 
-__all__ = ["host_options", "least_busy", "nodes_with", "plan_here", "without_cpus"]
-
 _OPTIONS: Mapping[str, Any] = {
     # Without a limit: a host that fails at each start pauses itself (host.py).
     "max_restarts": -1,

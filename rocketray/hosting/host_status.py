@@ -13,18 +13,6 @@ from .code_version import CodeVersion
 from .host_failure import HostFailure
 from .host_plan import HostPlan
 
-__all__ = [
-    "APP_PREFIX",
-    "SINKS",
-    "STATUS_TIMEOUT_S",
-    "Host",
-    "HostNumber",
-    "HostState",
-    "HostStatus",
-    "actor_name",
-    "full_name",
-]
-
 APP_PREFIX = "app:"
 """What the names of actors begin with that run apps."""
 SINKS: Literal["sinks"] = "sinks"

@@ -35,14 +35,6 @@ from .host_plan import HostPlan
 from .host_status import APP_PREFIX, SINKS, Host, HostNumber, actor_name, full_name
 from .stored_failures import forget_failure
 
-__all__ = [
-    "bring_up",
-    "check_checkpoints",
-    "renew_code",
-    "scale",
-    "start_hosts",
-]
-
 # It may have to unpack the code on a machine, to load Faust or Spark, and to wait for a group.
 START_TIMEOUT_S = 120.0
 _FAILED_STOP_TIMEOUT_S = 10.0  # some of them may have begun to work, so they are drained, too

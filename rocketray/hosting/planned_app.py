@@ -11,8 +11,6 @@ from rocketray.topology.app.app import App
 from .app_path import import_from, load_app
 from .host_plan import HostPlan
 
-__all__ = ["enter_directory", "load_planned"]
-
 _UPLOADED = "see that no .gitignore or .rayignore leaves it out of the upload"
 
 

@@ -29,8 +29,6 @@ from .host_plan import HostPlan
 from .host_status import SINKS, Host, HostNumber
 from .hosting import check_checkpoints, start_hosts
 
-__all__ = ["Replacement", "replace_hosts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Replacement:

@@ -33,8 +33,6 @@ from .host_status import HostStatus
 from .planned_app import enter_directory, load_planned
 from .stored_failures import store_failure
 
-__all__ = ["SparkHost"]
-
 logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN_S = 0.25  # how long a failure of all sinks goes unseen

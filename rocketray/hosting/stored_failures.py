@@ -15,8 +15,6 @@ from ray.experimental import internal_kv
 
 from .host_failure import HostFailure
 
-__all__ = ["forget_failure", "last_failure", "store_failure", "why_no_answer"]
-
 # Ray's store is one for all clusters and programs on it.
 _NAMESPACE = "rocketray-hosts"
 

@@ -33,32 +33,6 @@ import numpy.typing as npt
 
 from rocketray.errors import UnsupportedPlatformError
 
-__all__ = [
-    "Bools",
-    "Bytes",
-    "Doubles",
-    "InBytes",
-    "InDoubles",
-    "InInt32s",
-    "InInt64Rows",
-    "InInt64s",
-    "Int32s",
-    "Int64s",
-    "OutBools",
-    "OutBytes",
-    "OutInt32s",
-    "OutInt64Rows",
-    "OutInt64s",
-    "cgutils",
-    "compile_all",
-    "device",
-    "external",
-    "intrinsic",
-    "ir",
-    "kernel",
-    "types",
-]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _LOG = logging.getLogger(__name__)

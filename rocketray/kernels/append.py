@@ -33,13 +33,6 @@ from .layout import (
 from .measure import measure_begun_record, measure_record
 from .property_crc import crc_place, write_crc
 
-__all__ = [
-    "KEEP_STORE_TIMES",
-    "append_queue_entries",
-    "append_records",
-    "is_whole_batch",
-]
-
 _HEAD_BYTES = 8  # size and magic
 # The bits by which the batch, its store host or its queue entries would be other ones than the
 # caller says.

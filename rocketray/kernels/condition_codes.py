@@ -30,8 +30,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["Accepts", "Column", "Operation", "Rule", "State"]
-
 
 class State(IntEnum):
     """The result of a condition for a row; from NOT_INT32 on there is none, up to ODD an error."""

@@ -15,8 +15,6 @@ from .intrinsics import load_native_u64
 from .numerals import BAD, NUMERAL, order_number, read_double, read_integer
 from .numerals import ODD as ODD_NUMERAL
 
-__all__ = ["run_program"]
-
 _COLUMNS = len(Column)
 _HIGH_BITS = np.uint64(0x8080808080808080)  # of eight bytes: set where one is not ASCII
 _ASCII_END = 0x80

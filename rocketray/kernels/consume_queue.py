@@ -18,8 +18,6 @@ from ._compile import InBytes, InInt32s, InInt64s, OutInt32s, OutInt64s, device,
 from .intrinsics import load_i16, load_i32, load_i64
 from .layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 
-__all__ = ["match_bits", "match_tags", "pick_entries", "read_codes", "read_entries"]
-
 UNIT_BYTES = 20  # without its bitmap
 _TAGS_CODE, _STORE_TIME, _BITMAP_BYTES = 2, 10, 18  # in a unit
 _FIELD = 12  # in a queue entry

@@ -34,20 +34,6 @@ from .intrinsics import atomic_load_i64, load_native_u64, release_fence
 from .layout import ENTRY_BYTES
 from .ring_numbers import DURABILITY_DISK, SLOT_OK, SLOT_PENDING
 
-__all__ = [
-    "BATCH_HAS_OWNER",
-    "BATCH_HEADER_BYTES",
-    "BATCH_MAGIC",
-    "BATCH_OWNER_BYTES",
-    "FRAME_DATA",
-    "FRAME_HEADER_BYTES",
-    "FRAME_PAD",
-    "SLOT_WORDS",
-    "RingCursor",
-    "StoreCursor",
-    "drain_frames",
-]
-
 FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
 FRAME_DATA, FRAME_PAD = 1, 2  # a pad fills the end of the ring, where the next frame does not fit
 BATCH_MAGIC = b"RRB1"

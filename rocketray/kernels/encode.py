@@ -14,12 +14,6 @@ from .intrinsics import copy, store_i16, store_i32
 from .layout import BODY_CRC
 from .spans import copy_span
 
-__all__ = [
-    "write_pairs",
-    "write_property",
-    "write_records",
-]
-
 _NAME_END, _PAIR_END = 1, 2
 
 

@@ -31,19 +31,6 @@ from .intrinsics import (
     syscall,
 )
 
-__all__ = [
-    "MOST_LINES",
-    "can_wait_any",
-    "load",
-    "load_all",
-    "publish",
-    "ring",
-    "ring_for",
-    "take_changes",
-    "wait_above",
-    "wait_any",
-]
-
 # FUTEX_WAITV_MAX of Linux.
 MOST_LINES = 128
 """How many lines ``wait_any`` takes."""

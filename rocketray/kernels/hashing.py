@@ -19,17 +19,6 @@ import numpy as np
 from ._compile import InBytes, InInt64s, OutInt32s, device, external, kernel, types
 from .intrinsics import address, load_native_u64
 
-__all__ = [
-    "CRC_MASK",
-    "KEY_END",
-    "crc32_of",
-    "crc32_spans",
-    "hash_spans",
-    "java_hash",
-    "key_hash",
-    "separated_key_hashes",
-]
-
 _POLYNOMIAL = 0xEDB88320  # of CRC-32 (IEEE), lowest bit first
 _ISAL_SYMBOL = "crc32_gzip_refl"
 KEY_END = 2  # separates properties, so no key contains it

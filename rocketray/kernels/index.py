@@ -27,8 +27,6 @@ from ._compile import InInt32s, InInt64s, OutBytes, OutInt64s, kernel
 from .intrinsics import load_i32, load_i32_at, load_i64, load_i64_at, store_i32, store_i64
 from .layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
-__all__ = ["Place", "put_keys", "search_chains"]
-
 # Positions in the header, after the begin time at 0.
 _END_TIME, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _ENTRY_COUNT = 8, 16, 24, 32, 36
 _SECONDS_MAX = 2**31 - 1  # RocketMQ's limit of timeDiff

@@ -16,31 +16,6 @@ from typing import Any
 
 from ._compile import cgutils, external, intrinsic, ir, types
 
-__all__ = [
-    "address",
-    "atomic_add_i32",
-    "atomic_load_i64",
-    "atomic_load_u32",
-    "atomic_store_i64",
-    "copy",
-    "copy16",
-    "count_trailing_zeros",
-    "cycles",
-    "load_i16",
-    "load_i32",
-    "load_i32_at",
-    "load_i64",
-    "load_i64_at",
-    "load_native_u64",
-    "pause",
-    "release_fence",
-    "separator_mask",
-    "store_i16",
-    "store_i32",
-    "store_i64",
-    "syscall",
-]
-
 _VECTOR_BYTES = 64  # whose mask fills a word of 64 bits
 
 

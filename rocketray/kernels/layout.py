@@ -6,35 +6,6 @@ that need only these numbers start without Numba: this module imports none of th
 
 from __future__ import annotations
 
-__all__ = [
-    "BODY_CRC",
-    "BORN_HOST",
-    "BORN_TIMESTAMP",
-    "ENTRY_BYTES",
-    "FLAG",
-    "HOST_BYTES",
-    "HOST_IPV6_EXTRA",
-    "INDEX_ENTRY_BYTES",
-    "INDEX_HEADER_BYTES",
-    "INDEX_SLOT_BYTES",
-    "MAGIC",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "PHYSICAL_OFFSET",
-    "QUEUE_ID",
-    "QUEUE_OFFSET",
-    "RECORD_MIN_BYTES",
-    "SYS_FLAG",
-    "SYS_FLAG_BORN_IPV6",
-    "SYS_FLAG_COMPRESSED",
-    "SYS_FLAG_INNER_BATCH",
-    "SYS_FLAG_PREPARED",
-    "SYS_FLAG_STORE_IPV6",
-    "SYS_FLAG_TRANSACTION",
-    "TAGS_CODE_EXT_MAX",
-    "TOPIC_V1_MAX_BYTES",
-]
-
 MAGIC, BODY_CRC, QUEUE_ID, FLAG, QUEUE_OFFSET = 4, 8, 12, 16, 20
 PHYSICAL_OFFSET, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST = 28, 36, 40, 48
 MAGIC_V1 = -626843481  # 0xdaa320a7

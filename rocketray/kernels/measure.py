@@ -28,8 +28,6 @@ from .layout import (
     TOPIC_V1_MAX_BYTES,
 )
 
-__all__ = ["Measure", "host_bytes", "list_records", "measure_begun_record", "measure_record"]
-
 _BODY_LENGTH_LESS_HOSTS = 68  # all fixed fields before the body length except the two hosts
 
 

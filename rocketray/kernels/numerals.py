@@ -16,15 +16,6 @@ import numpy as np
 
 from ._compile import device
 
-__all__ = [
-    "BAD",
-    "NUMERAL",
-    "ODD",
-    "order_number",
-    "read_double",
-    "read_integer",
-]
-
 NUMERAL, BAD, ODD = 0, 1, 2
 
 _INT32_MIN, _INT32_MAX, _INT64_MIN = -(2**31), 2**31 - 1, -(2**63)

@@ -19,30 +19,6 @@ from .intrinsics import copy, store_i16, store_i32, store_i64
 from .layout import BODY_CRC, BORN_TIMESTAMP, FLAG, SYS_FLAG
 from .spans import copy_span
 
-__all__ = [
-    "BODY_SIZE",
-    "BORN_MS",
-    "COLUMN_COUNT",
-    "FIELD_COLUMNS",
-    "FLAGS",
-    "ID_DIGITS",
-    "IS_ALIKE",
-    "IS_NUMBERED",
-    "KEYS_SIZE",
-    "NAME_END",
-    "OF_ANY",
-    "OF_KEYS",
-    "OF_TAGS",
-    "ROLE",
-    "SYS_FLAGS",
-    "TAGS_CODE",
-    "TAIL_SIZE",
-    "TEXT_START",
-    "join_texts",
-    "number_ids",
-    "pack_messages",
-]
-
 ID_DIGITS = 12  # 4 bytes of milliseconds and 2 of a counter
 _KEY_END = _PAIR_END = 2
 _BLANK = 0x20

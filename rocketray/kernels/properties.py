@@ -25,14 +25,6 @@ from ._compile import (
 from .intrinsics import count_trailing_zeros, load_native_u64, separator_mask
 from .property_crc import CRC_NAME_BYTES, CRC_NAME_WORD
 
-__all__ = [
-    "find_in_string",
-    "find_properties",
-    "join_names",
-    "list_pairs",
-    "match_values",
-]
-
 _NAME_END, _PAIR_END = 1, 2
 _BLOCK_BYTES = 64  # what separator_mask looks at
 

@@ -14,17 +14,6 @@ from ._compile import InBytes, InInt64s, OutBools, device, kernel
 from .hashing import CRC_MASK, crc32_of
 from .intrinsics import load_native_u64
 
-__all__ = [
-    "CRC_NAME_BYTES",
-    "CRC_NAME_WORD",
-    "CRC_PROPERTY_BYTES",
-    "CRC_PROPERTY_NAME",
-    "check_property_crcs",
-    "crc_matches",
-    "crc_place",
-    "write_crc",
-]
-
 CRC_PROPERTY_NAME = b"__CRC32#"
 _DIGITS = 10  # of the largest 31-bit number, 2147483647
 CRC_PROPERTY_BYTES = len(CRC_PROPERTY_NAME) + 1 + _DIGITS + 1

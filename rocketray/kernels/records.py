@@ -38,14 +38,6 @@ from .properties import find_in_string
 from .property_crc import crc_matches
 from .spans import copy_span
 
-__all__ = [
-    "Conditions",
-    "copy_bodies",
-    "find_property_strings",
-    "find_record_properties",
-    "judge_records",
-]
-
 
 @device
 def _is_of_entry(segment, position, size, physical_offset, queue_offset, queue_id):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DURABILITY_DISK", "DURABILITY_MEMORY", "SLOT_OK", "SLOT_PENDING"]
-
 # The first statuses of a slot; runtime/ipc/acknowledgement.py has the others.
 SLOT_PENDING, SLOT_OK = 0, 1
 DURABILITY_MEMORY, DURABILITY_DISK = 0, 1

@@ -34,17 +34,6 @@ from .layout import (
 )
 from .measure import host_bytes, measure_record
 
-__all__ = [
-    "Field",
-    "copy_span",
-    "end_of_segment",
-    "gather_spans",
-    "is_ascii",
-    "measure_spans",
-    "sum_sizes",
-    "write_offset_ids",
-]
-
 
 class Field(IntEnum):
     """The rows that ``measure_spans`` writes; starts are positions in the segment."""

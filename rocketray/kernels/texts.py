@@ -12,14 +12,6 @@ from ._compile import InBytes, InInt64s, OutInt32s, device, kernel
 from .hashing import key_hash
 from .intrinsics import load_native_u64
 
-__all__ = [
-    "ANY_TEXT",
-    "KEY_TEXT",
-    "TAG_TEXT",
-    "first_bad_text",
-    "hash_record_keys",
-]
-
 ANY_TEXT, KEY_TEXT, TAG_TEXT = 0, 1, 2
 _PAIR_END, _BLANK, _STAR, _BAR = 2, 0x20, 0x2A, 0x7C
 _ONES = np.uint64(0x0101010101010101)

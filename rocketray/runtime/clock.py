@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-__all__ = ["steady_clock_ms", "system_clock_ms"]
-
 
 def system_clock_ms() -> int:
     """Return the milliseconds since 1970."""

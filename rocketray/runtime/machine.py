@@ -16,8 +16,6 @@ from typing import Any, Literal
 
 from .processes import is_alive
 
-__all__ = ["Whereabouts", "here", "user_name", "whereabouts"]
-
 Whereabouts = Literal["here", "gone", "elsewhere"]
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROCESS_NAMES = Path("/proc/self/ns/pid")

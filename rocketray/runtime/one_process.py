@@ -26,8 +26,6 @@ from weakref import WeakSet
 
 from rocketray.errors import ConfigError, ForkedError
 
-__all__ = ["OfOneProcess", "unique_here"]
-
 _made: WeakSet[OfOneProcess] = WeakSet()
 """The objects that this process made."""
 _process = os.getpid()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 
-__all__ = ["OutageLog"]
-
 
 class OutageLog:
     """The outages that one object has told of, by what is unavailable; for any thread."""

@@ -10,8 +10,6 @@ import logging
 import threading
 from collections.abc import Callable
 
-__all__ = ["start_periodic_task"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["is_alive", "owned_name", "owner_pid"]
-
 
 def owned_name(name: str) -> str:
     """Return *name* as a name owned by this process."""

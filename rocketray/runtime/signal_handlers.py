@@ -17,14 +17,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = [
-    "StopSignals",
-    "interrupted_behind",
-    "restore_signal_handlers",
-    "same_handler_behind",
-    "stop_signals",
-]
-
 _SIGACTION_MAX_BYTES = 512  # struct sigaction has 152 in glibc on x86-64, and 16 on macOS
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

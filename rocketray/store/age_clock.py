@@ -20,8 +20,6 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
-__all__ = ["SETTLING_MS", "AgeClock"]
-
 SETTLING_MS = 600_000  # time services step a wrong clock within the first minutes of their run
 
 

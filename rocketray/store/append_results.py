@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from rocketray.message import PhysicalOffset, QueueOffset
 
-__all__ = ["AppendResult", "PutResult", "put_results"]
-
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:

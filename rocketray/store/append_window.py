@@ -27,8 +27,6 @@ from .index.key_index import KeyIndex
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ENTRY, ConsumeQueue
 
-__all__ = ["AppendWindow", "open_window"]
-
 _Bytes = npt.NDArray[np.uint8]
 _Int64s = npt.NDArray[np.int64]
 MakeBitmaps = Callable[[_Bytes, _Int64s, _Int64s], _Bytes | None]

@@ -22,8 +22,6 @@ from .queues.consume_queue import ConsumeQueue, QueueEntry
 from .retention import DiskUse, ExpiredFile, LogFile, RetentionPolicy, expired_files
 from .store_files import StoreFiles
 
-__all__ = ["Expiry"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -33,12 +33,13 @@ from rocketray.errors import (
     StoreFullError,
 )
 from rocketray.message import Message, PhysicalOffset, QueueOffset
+from rocketray.store.batches.batch_form import RecordOptions
 
 from .age_clock import AgeClock
 from .append_results import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
 from .batches.batch_form import EncodedBatch, store_times
-from .batches.encoded_batch import RecordOptions, encode_messages
+from .batches.encoded_batch import encode_messages
 from .expiry import Expiry
 from .files.failed_disk import check_disk, note_failed_disk
 from .files.file_system import SYSTEM_FILES, FileSystem, make_directory
@@ -53,8 +54,6 @@ from .recovery.verify import Verification
 from .retention import DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreFiles, StoreStatistics
 from .store_reads import StoreReads
-
-__all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
 
 _LOG = logging.getLogger(__name__)
 

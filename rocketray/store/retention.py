@@ -27,20 +27,6 @@ from enum import Enum
 
 from rocketray.errors import ConfigError
 
-__all__ = [
-    "AMPLE_BYTES",
-    "CROWDED",
-    "FORCIBLY",
-    "FULL",
-    "KEEP_ALL",
-    "DiskUse",
-    "ExpiredFile",
-    "LogFile",
-    "Reason",
-    "RetentionPolicy",
-    "expired_files",
-]
-
 # The used parts of a disk at which measures begin, as RocketMQ's; each includes those before it.
 CROWDED = 0.75
 """Expired files are removed though a group needs them."""

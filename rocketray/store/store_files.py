@@ -52,8 +52,6 @@ from .recovery.recovery import (
 from .recovery.scrub_progress import accept_holes
 from .recovery.verify import Verification, verify
 
-__all__ = ["StoreFiles", "StoreStatistics"]
-
 _LOG = logging.getLogger(__name__)
 _CHECKPOINT = "checkpoint"
 _UNFLUSHED_LEAST = 1024  # the first gap; it doubles, so the checkpoint is seldom written for it

@@ -27,8 +27,6 @@ from .queues.queue_gaps import NO_GAPS, QueueGaps
 from .reading.pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
 from .store_files import StoreFiles
 
-__all__ = ["StoreReads"]
-
 _QUERY_MAX_COUNT = 64  # RocketMQ's maxMsgsNumBatch
 _END_OF_TIME = 2**63 - 1  # the largest i64
 _LOG = logging.getLogger(__name__)

@@ -37,8 +37,6 @@ from .faults import Faults
 from .member import Member
 from .stepped_node import SteppedNode
 
-__all__ = ["Broker"]
-
 _COMMIT_S = 0.5  # longer than a commit that waits for nothing
 
 

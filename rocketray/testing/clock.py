@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["START_MS", "Clock", "Follower"]
-
 START_MS = 1_800_000_000_000  # in January 2027, so that no test depends on the current date
 
 

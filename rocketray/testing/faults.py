@@ -13,8 +13,6 @@ from .member import Member
 from .node import EMPTY_DISK, shards_of
 from .stepped_node import SteppedNode
 
-__all__ = ["Faults"]
-
 _FULL_DISK = DiskUse(used=99 << 20, free=1 << 20)  # 99 %: beyond all limits of store/retention.py
 
 

@@ -9,8 +9,6 @@ from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import StreamError
 from rocketray.messaging.consumers.member import GroupConsumer
 
-__all__ = ["Member"]
-
 
 class Member(GroupConsumer):
     """A :class:`~rocketray.messaging.consumers.member.GroupConsumer` without a thread of its own.

@@ -37,8 +37,6 @@ from rocketray.services.staging.staged_targets import StagedTargets
 from rocketray.services.staging.staging_service import StagingService
 from rocketray.store.retention import DiskUse, ExpiredFile
 
-__all__ = ["EMPTY_DISK", "LocalNode", "shards_of"]
-
 EMPTY_DISK = DiskUse(0, 1 << 40)  # a test does not depend on the disk of its machine
 
 

@@ -31,8 +31,6 @@ from .clock import Clock
 from .member import Member
 from .node import EMPTY_DISK, LocalNode
 
-__all__ = ["QueueFaults", "SteppedNode"]
-
 _SIZES = {
     "commit_log_segment_bytes": 8 << 20,  # a message of the greatest allowed size, and little more
     "consume_queue_segment_entries": 10_000,

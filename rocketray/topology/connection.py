@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from rocketray.messaging.consumers.member import GroupConsumer
     from rocketray.messaging.producers.producer import NodeProducer
 
-__all__ = ["AppNode", "open_node"]
-
 
 class AppNode(Protocol):
     """A node as an app sees it."""

@@ -21,8 +21,6 @@ from rocketray.groups.member_options import new_client_id
 from rocketray.hashing import java_hash_code
 from rocketray.message import EMPTY_SHARDING_KEY
 
-__all__ = ["LOOK_INTERVAL_S", "KeyRouter", "member_name", "owned_queues", "owners"]
-
 LOOK_INTERVAL_S = 2.0  # for so long after a rebalance the owners may be those of before
 _HTTP_PORT = 80
 _PASSED_ON = "X-Passed-On-By"

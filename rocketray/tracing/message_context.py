@@ -18,16 +18,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from rocketray.base.marks import KEYS, TAGS, TRACE_PARENT, TRACE_STATE, UNIQUE_KEY
 
-__all__ = [
-    "TRACE_PARENT",
-    "TRACE_STATE",
-    "TracedMessage",
-    "context_of",
-    "span_context_of",
-    "traced_messages",
-    "with_context",
-]
-
 _W3C = TraceContextTextMapPropagator()
 _NO_CONTEXT = Context()  # so that no span of this process becomes the parent
 

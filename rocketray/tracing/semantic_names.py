@@ -6,28 +6,6 @@ So nothing else in the project has them as text.
 
 from __future__ import annotations
 
-__all__ = [
-    "BATCH_COUNT",
-    "BODY_SIZE",
-    "CONSUMPTION_MODEL",
-    "DESTINATION",
-    "ERROR_TYPE",
-    "GROUP",
-    "KEYS",
-    "MESSAGE_ID",
-    "OPERATION_NAME",
-    "OPERATION_TYPE",
-    "PARTITION",
-    "PROCESS",
-    "QUEUE_OFFSET",
-    "RECEIVE",
-    "SEND",
-    "SETTLE",
-    "SYSTEM",
-    "SYSTEM_NAME",
-    "TAG",
-]
-
 SYSTEM, SYSTEM_NAME = "messaging.system", "rocketmq"
 OPERATION_NAME, OPERATION_TYPE = "messaging.operation.name", "messaging.operation.type"
 SEND, RECEIVE, PROCESS, SETTLE = "send", "receive", "process", "settle"

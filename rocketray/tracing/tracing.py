@@ -22,19 +22,11 @@ from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
+from rocketray.base.marks import TRACE_PARENT, TRACE_STATE
 from rocketray.errors import ConfigError
 
 from . import semantic_names as names
-from .message_context import (
-    TRACE_PARENT,
-    TRACE_STATE,
-    TracedMessage,
-    context_of,
-    span_context_of,
-    with_context,
-)
-
-__all__ = ["LINKS_MAX", "GroupQueue", "Processing", "Sending", "Tracing"]
+from .message_context import TracedMessage, context_of, span_context_of, with_context
 
 LINKS_MAX = 128
 """The messages to which a span links."""

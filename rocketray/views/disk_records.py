@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["disk_records"]
-
 
 def disk_records(node: NodeClient, topics: Mapping[str, TopicConfig]) -> list[dict[str, Any]]:
     """Return the disks, the first one of the cluster first; ``name`` is the one in the catalog."""

@@ -16,14 +16,6 @@ from rocketray.filters.sql92.advice import Advice
 from rocketray.filters.sql92.nodes import property_names
 from rocketray.filters.subscription import Subscription, parse
 
-__all__ = [
-    "CheckedFilter",
-    "checked_filter",
-    "named_filter_record",
-    "refused_filter",
-    "warning_records",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedFilter:

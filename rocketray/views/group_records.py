@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.admin.seeking import OffsetMove
 
-__all__ = ["group_record", "move_record", "plan_record", "progress_record", "progress_rows"]
-
 _KEYS = (
     "queueId",
     "brokerOffset",

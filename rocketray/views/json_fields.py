@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["json_fields"]
-
 
 def json_fields(value: DataclassInstance) -> dict[str, Any]:
     """Return the fields of a dataclass by their names in JSON's style: ``queueId``."""

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from rocketray.message import StoredMessage
     from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["found_by_id", "found_by_unique_key"]
-
 
 def found_by_id(node: NodeClient, topic: str, message_id: str) -> list[StoredMessage]:
     """Look up an id of unknown kind: as RocketMQ does, each kind is tried.

@@ -11,8 +11,6 @@ from rocketray.message import StoredMessage
 if TYPE_CHECKING:
     from rocketray.messaging.api.system_api import UndecidedHalf
 
-__all__ = ["half_record", "letter_record", "printable", "to_json"]
-
 
 def to_json(message: StoredMessage) -> dict[str, Any]:
     """Return *message* as a record.

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from rocketray.errors import ConfigError
 
-__all__ = ["TIME_MAX_MS", "Bound", "bound_of", "time_ms_of"]
-
 TIME_MAX_MS = 2**63 - 1  # a record has 64 bits for its times, with a sign
 _OFFSET_DIGITS_MAX = 11  # as a time, a number of 12 digits is in 1973
 

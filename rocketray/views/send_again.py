@@ -17,8 +17,6 @@ from typing import Any, Literal
 from rocketray.base.marks import FAUST_KEY
 from rocketray.message import SHARDING_KEY, StoredMessage
 
-__all__ = ["SendAgain", "send_again"]
-
 _COMMAND_MAX_BYTES = 100 * 1024  # Linux allows 128 KiB an argument
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from rocketray.broker.shards.shard_api import ShardStatistics
     from rocketray.broker.topics.catalog import TopicConfig
 
-__all__ = ["described_topic", "topic_record"]
-
 
 def topic_record(config: TopicConfig) -> dict[str, Any]:
     """Return the settings of a topic."""

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from rocketray.errors import ConfigError
 
-__all__ = ["TRACE_ID", "check_trace_url", "trace_id_of"]
-
 TRACE_ID = "{trace_id}"
 """What a template of addresses has in place of the id."""
 # W3C's traceparent: version, trace, parent, flags. Version ff and ids of zeros only are invalid.

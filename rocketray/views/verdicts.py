@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rocketray.filters.subscription import Subscription
     from rocketray.filters.verdict_values import ExplainStep
 
-__all__ = ["diff_record", "seen_record", "step_values", "why_of"]
-
 
 def step_values(step: ExplainStep) -> str:
     """Return the properties that a step names, and their values; "" for none."""

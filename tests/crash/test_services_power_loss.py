@@ -18,8 +18,9 @@ from rocketray.base.config import StoreConfig
 from rocketray.base.delay import TIMER_QUEUE_ID, after
 from rocketray.base.system_topics import END_TOPIC, HALF_TOPIC, OP_TOPIC, TIMER_TOPIC
 from rocketray.base.transaction import Decision, decision_message, half_message
+from rocketray.broker.retries.deliveries import Place
 from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.services.delays.schedule import Place, Schedule
+from rocketray.services.delays.schedule import Schedule
 from rocketray.services.system.system_log import SystemLog
 from rocketray.services.transactions.transaction_service import TransactionService
 from rocketray.store.batches.forward import encode_forwarded

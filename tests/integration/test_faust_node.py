@@ -30,7 +30,7 @@ from rocketray.hosting.host_placement import plan_here
 from rocketray.hosting.host_status import HostStatus
 from rocketray.hosting.hosting import bring_up
 from rocketray.message import SHARDING_KEY, Message
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 from rocketray.topology.app.app import App
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

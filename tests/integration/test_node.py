@@ -42,7 +42,7 @@ from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, process_actor
 from rocketray.runtime.files.paths import config_directory, filters_file, node_file, shard_directory
 from rocketray.runtime.ray_process.ray_runtime import DISK_LABEL, RayError, namespace_of
 from rocketray.services.admin.seeking import carry_out, plan_moves
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support/programs"

@@ -23,8 +23,6 @@ from rocketray.kernels.layout import (
     SYS_FLAG_TRANSACTION,
 )
 
-__all__ = ["append_queue_entries", "append_records", "is_whole_batch"]
-
 _DECISIVE_FLAGS = SYS_FLAG_STORE_IPV6 | SYS_FLAG_TRANSACTION | SYS_FLAG_INNER_BATCH
 
 

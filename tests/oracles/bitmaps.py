@@ -8,8 +8,6 @@ from rocketray.errors import FilterEvaluationError
 from rocketray.filters.consumer_filter import ConsumerFilterManager
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 
-__all__ = ["bitmap_of"]
-
 
 def bitmap_of(
     manager: ConsumerFilterManager, topic: str, properties: Mapping[str, str] | None

@@ -14,8 +14,6 @@ from rocketray.kernels._compile import Bytes, Doubles, Int64s
 from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, State
 from rocketray.kernels.numerals import BAD, NUMERAL
 
-__all__ = ["run_program"]
-
 
 def run_program(
     segment: Bytes,

@@ -9,8 +9,6 @@ from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.consume_queue import UNIT_BYTES
 from rocketray.kernels.layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 
-__all__ = ["match_bits", "match_tags", "pick_entries", "read_codes", "read_entries"]
-
 _ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
 _ADDRESS_BASE = -(1 << 63)
 _UNIT = np.dtype([("size", ">i2"), ("code", ">i8"), ("time", ">i8"), ("bitmap_bytes", ">i2")])

@@ -28,8 +28,6 @@ from rocketray.kernels.drain import (
 from rocketray.kernels.layout import ENTRY_BYTES
 from rocketray.kernels.ring_numbers import SLOT_OK, SLOT_PENDING
 
-__all__ = ["drain_frames"]
-
 _FRAME_HEADER = struct.Struct("=4Iq")
 _BATCH_HEADER = struct.Struct("<4sIIIQ")
 _EPOCH = struct.Struct("<q")

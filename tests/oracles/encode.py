@@ -7,8 +7,6 @@ import numpy as np
 from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.layout import BODY_CRC
 
-__all__ = ["write_pairs", "write_property", "write_records"]
-
 
 def write_records(
     out: Bytes,

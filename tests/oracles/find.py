@@ -6,8 +6,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import ParamSpec, TypeVar
 
-__all__ = ["oracle_of"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

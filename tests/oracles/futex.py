@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rocketray.kernels._compile import Int64s
 
-__all__ = ["take_changes"]
-
 
 def take_changes(numbers: Int64s, watched: Int64s, seen: Int64s, changed: Int64s) -> int:
     found = []

@@ -11,8 +11,6 @@ from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.hashing import KEY_END
 from rocketray.message import decode_text
 
-__all__ = ["crc32_spans", "hash_spans", "separated_key_hashes"]
-
 _CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
 _INT_MIN = -(2**31)
 

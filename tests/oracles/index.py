@@ -9,8 +9,6 @@ from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.index import Place
 from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
-__all__ = ["put_keys", "search_chains"]
-
 _HEADER = struct.Struct(">qqqqii")  # begin and end time, begin and end offset, slots, entries
 _SECONDS_MAX = 2**31 - 1
 _ENTRY = struct.Struct(">iqii")  # hash, physical offset, seconds, previous

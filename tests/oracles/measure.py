@@ -20,8 +20,6 @@ from rocketray.kernels.layout import (
 )
 from rocketray.kernels.measure import Measure
 
-__all__ = ["list_records", "measure_record"]
-
 _FIRST_FIELDS = struct.Struct(">ii")
 _INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">b")
 _NO_RECORD = Measure(-1, 0, 0, 0, 0, 0, 0, 0)

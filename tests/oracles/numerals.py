@@ -6,8 +6,6 @@ import re
 
 from rocketray.kernels.numerals import BAD, NUMERAL, ODD
 
-__all__ = ["order_number", "read_double", "read_integer"]
-
 _INT64_MIN = -(2**63)
 _BLANK, _ASCII_END = 0x20, 0x80
 _EXACT_MAX = 2**53

@@ -29,8 +29,6 @@ from rocketray.kernels.pack import (
     TEXT_START,
 )
 
-__all__ = ["join_texts", "number_ids", "pack_messages"]
-
 _KEY_END = 2
 _CRC_MASK = 0x7FFFFFFF
 _INT_MIN = -(2**31)

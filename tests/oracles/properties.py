@@ -10,8 +10,6 @@ import numpy.typing as npt
 from rocketray.kernels._compile import Bools, Bytes, Int32s, Int64s
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
 
-__all__ = ["find_properties", "list_pairs", "match_values"]
-
 
 def find_properties(
     segment: Bytes,

@@ -8,8 +8,6 @@ import zlib
 from rocketray.kernels._compile import Bools, Bytes, Int64s
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
 
-__all__ = ["check_property_crcs", "crc_of", "has_crc", "is_damaged"]
-
 
 def crc_of(record: bytes) -> bytes:
     """Return the CRC property that a record should have."""

@@ -15,13 +15,6 @@ from oracles.property_crc import is_damaged
 from rocketray.kernels._compile import Bytes, Doubles, Int32s, Int64s
 from rocketray.kernels.layout import QUEUE_ID, RECORD_MIN_BYTES, SYS_FLAG_COMPRESSED
 
-__all__ = [
-    "copy_bodies",
-    "find_property_strings",
-    "find_record_properties",
-    "judge_records",
-]
-
 _QUEUE_ID_AND_OFFSETS = struct.Struct(">i4xqq")  # the four bytes between are the flag
 _FIELDS = struct.Struct(">8xii4xqqi")  # body CRC, queue id, both offsets, sys flag
 _CRC_MASK = 0x7FFFFFFF

@@ -8,8 +8,6 @@ from oracles.hashing import separated_key_hashes
 from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.texts import KEY_TEXT, TAG_TEXT
 
-__all__ = ["first_bad_text", "hash_record_keys"]
-
 _TRIMMED = bytes(range(0x20 + 1))
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import UNIQUE_KEY
-from rocketray.messaging.producers.producer import SendFuture, SendResult
+from rocketray.messaging.producers.batch import SendResult
+from rocketray.messaging.producers.send_future import SendFuture
 from rocketray.testing import Broker
 
 QUEUES = 2

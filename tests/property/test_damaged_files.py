@@ -25,12 +25,13 @@ from support.harness.mutations import damage
 from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message
 
 from rocketray.base.config import StoreConfig
-from rocketray.base.delay import DELAY_LEVEL
+from rocketray.base.marks import DELAY_LEVEL
 from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.hashing import tags_code
 from rocketray.message import Message, StoredMessage
-from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages
+from rocketray.store.batches.batch_form import RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages
 from rocketray.store.formats.compression import Compression
 from rocketray.store.message_store import MessageStore
 from rocketray.store.queues.ext_reader import bit_test

@@ -10,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketray.message import Message, decode_properties
-from rocketray.store.batches.encoded_batch import (
-    EncodedBatch,
-    MeasuredTable,
-    RecordOptions,
-    encode_messages,
-    pack_batch,
-    unpack_batch,
-)
+from rocketray.store.batches.batch_form import EncodedBatch, RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, unpack_batch
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.record import decode_record
 

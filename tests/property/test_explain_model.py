@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.models.explain_model import STEPS, History
 
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 
 
 def test_a_history(seed: int, tmp_path: Path) -> None:

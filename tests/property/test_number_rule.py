@@ -28,7 +28,8 @@ from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression, parse
 from rocketray.filters.sql92.compiled import CompiledExpression
 from rocketray.filters.sql92.nodes import Expression
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
+from rocketray.kernels.condition_codes import State
 from rocketray.kernels.records import judge_records
 
 _ANSWERS: dict[int, Answer] = {State.TRUE: True, State.FALSE: False, State.NULL: None}

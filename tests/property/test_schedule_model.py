@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from support.harness.amounts import examples
 from support.nodes.schedules import CrashError, Sent, Waiting
 
+from rocketray.broker.retries.deliveries import Place
 from rocketray.errors import ShardUnavailableError
-from rocketray.services.delays.schedule import Place
 
 EXAMPLES = int(os.environ.get("ROCKETRAY_TEST_SCHEDULES", "30"))
 MINUTE = 60_000

@@ -18,7 +18,8 @@ from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.compiled import CompiledExpression
 from rocketray.filters.sql92.nodes import Expression
 from rocketray.filters.sql92.program import state_of
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
+from rocketray.kernels.condition_codes import State
 from rocketray.message import decode_text
 
 MESSAGES = 20_000

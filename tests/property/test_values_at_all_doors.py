@@ -28,7 +28,7 @@ from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import Message, decode_properties
 from rocketray.queries.spark.writer_columns import WriterColumns
 from rocketray.services.staging.message_rows import MessageRows
-from rocketray.store.batches.encoded_batch import MeasuredTable
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.topology.app.app import App
 from rocketray.topology.values.codec import make_decoder
 from rocketray.topology.values.wire import key_of, message_of, parts_of

@@ -7,8 +7,6 @@ from typing import Any
 from rocketray.errors import ShardUnavailableError
 from rocketray.runtime.ray_process.ray_runtime import RayError, namespace_of, ray
 
-__all__ = ["RETRY_AFTER_MS", "actor_or_none", "find_actor"]
-
 RETRY_AFTER_MS = 1000  # Ray has an actor that was killed back in 0.5 to 1.5 s
 
 

@@ -14,8 +14,6 @@ from rocketray.messaging.api.node_client import NodeClient
 from .local_client import LocalClient
 from .local_transport import open_local
 
-__all__ = ["AskedNode", "open_node"]
-
 _T = TypeVar("_T")
 _NodeT = TypeVar("_NodeT", bound=NodeClient)
 _IDLE_MAX = 4  # connections that are kept; more questions at once open, and close, others

@@ -41,8 +41,6 @@ from rocketray.runtime.signal_handlers import same_handler_behind
 
 from .actor_names import RETRY_AFTER_MS
 
-__all__ = ["CLIENT_RAY", "ClientRay", "JoinRay"]
-
 _LOG = logging.getLogger(__name__)
 _WATCH_INTERVAL_S = 1.0  # then a server that has ended is noticed, and calls under way raise
 JoinRay = Callable[[str], None]

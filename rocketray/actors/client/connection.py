@@ -35,8 +35,6 @@ from .new_member import new_member
 from .node_api import NODE
 from .ray_transport import RayTransport
 
-__all__ = ["Connection", "lose_node"]
-
 _CONNECTIONS: WeakSet[Connection] = WeakSet()
 """The connections of this process, for :func:`lose_node`."""
 

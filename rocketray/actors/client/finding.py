@@ -38,8 +38,6 @@ from rocketray.runtime.ray_process.ray_runtime import (
 from .actor_names import find_actor
 from .client_ray import CLIENT_RAY
 
-__all__ = ["find_cluster", "find_node"]
-
 _LOOK_S = 5.0  # for the coordinator's answer; one whose machine is down may never give any
 _AUTO = "auto"  # Ray looks for the one that was started on this machine
 

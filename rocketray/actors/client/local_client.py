@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rocketray.messaging.producers.producer import NodeProducer
     from rocketray.messaging.producers.producer_options import ProducerOptions
 
-__all__ = ["LocalClient"]
-
 
 class LocalClient(OfOneProcess, NodeClient, what="client"):
     """The calls of a node over its own socket, as :class:`Connection` has them over Ray.

@@ -44,8 +44,6 @@ from rocketray.runtime.one_process import OfOneProcess
 
 from .node_process_api import NODE_PROCESS
 
-__all__ = ["LocalTransport", "open_local"]
-
 _HELLO_S = 2.0  # then the caller joins Ray, which takes as long: a busy process is not waited for
 _HELLO_MAX_BYTES = 64 * 1024  # of a release, a directory and a name
 

@@ -16,8 +16,6 @@ from rocketray.messaging.remote.disk_streams import DiskStreams
 from rocketray.messaging.remote.fetch_api import FetchApi
 from rocketray.messaging.remote.sent_fetches import SentFetches
 
-__all__ = ["new_member"]
-
 
 def new_member(
     node: NodeClient,

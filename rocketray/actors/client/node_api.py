@@ -7,8 +7,6 @@ from typing import Protocol
 from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 
-__all__ = ["NODE", "NodeApi"]
-
 
 class NodeApi(Protocol):
     """The calls about a node; see ``CoordinatorActor``."""

@@ -12,8 +12,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.runtime.calls.endpoint import Endpoint
 from rocketray.services.explaining.explanation import Explanation
 
-__all__ = ["NODE_PROCESS", "NodeProcessApi"]
-
 
 class NodeProcessApi(Protocol):
     """The calls of the node's process; see ``NodeProcess``."""

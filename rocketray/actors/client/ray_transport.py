@@ -47,8 +47,6 @@ from .actor_names import RETRY_AFTER_MS, actor_or_none, find_actor
 from .client_ray import CLIENT_RAY
 from .node_api import NODE
 
-__all__ = ["WAITING_GROUP", "RayTransport", "begin"]
-
 WAITING_GROUP = {"waiting": 16}
 """Ray's concurrency group for calls that wait for other actors: its name and threads.
 

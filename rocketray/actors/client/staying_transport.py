@@ -25,8 +25,6 @@ from rocketray.runtime.one_process import OfOneProcess
 
 from .local_transport import LocalTransport, open_local
 
-__all__ = ["StayingTransport"]
-
 _FoundT = TypeVar("_FoundT")
 _RETRY_AFTER_MS = 1000  # as actor_names.py, which would load Ray
 _SILENCE_MAX_S = CALL_TIMEOUT_S + 5.0  # the node's process waits less for an actor

@@ -6,8 +6,6 @@ from rocketray.runtime.files.home import Home
 from rocketray.runtime.process_logs.log_output import show_in_worker
 from rocketray.runtime.ray_process.ray_runtime import actor_name, output_files
 
-__all__ = ["show_log"]
-
 
 def show_log(home: Home) -> None:
     """Log what this actor of *home* does, where ``rocketray logs`` finds it.

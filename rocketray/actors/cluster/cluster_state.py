@@ -60,8 +60,6 @@ from rocketray.runtime.ipc.control_page import ControlPage
 
 from .groups_file import GroupsFile
 
-__all__ = ["ClusterState", "Problems"]
-
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS = 1000  # a member tries again with its next heartbeat
 EndOf = Callable[[TopicConfig, int], int]

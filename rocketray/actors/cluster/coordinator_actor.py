@@ -65,8 +65,6 @@ from .staged_watch import StagedWatch
 from .standby_calls import StandbyCalls
 from .topic_service import TopicService
 
-__all__ = ["COORDINATOR_THREADS", "CoordinatorActor"]
-
 _LOG = logging.getLogger(__name__)
 # Heartbeats hold a thread while the groups are written; one write serves all that wait.
 COORDINATOR_THREADS = 16

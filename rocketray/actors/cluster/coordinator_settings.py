@@ -19,8 +19,6 @@ from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.runtime.files.file_documents import Documents, SavedDocuments
 from rocketray.runtime.files.home import Home
 
-__all__ = ["CoordinatorSettings"]
-
 _NAME = "settings"
 _FORM = FileForm("settings")
 

@@ -20,8 +20,6 @@ from __future__ import annotations
 
 from rocketray.runtime.files.home import Home
 
-__all__ = ["BACK_OFF_S", "CALL_S", "START_S", "TAKE_OVER_S", "TURN_MAX_S", "CoordinatorSilence"]
-
 TAKE_OVER_S = 20.0
 """How long a coordinator may be silent: Ray restarts one whose process died within seconds."""
 START_S = 60.0

@@ -28,8 +28,6 @@ from .node_disks import NodeDisks
 from .queue_moves import QueueMoves
 from .topic_service import TopicService
 
-__all__ = ["DiskService"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from rocketray.runtime.ray_process.ray_runtime import logs_directory
 from .node import Node
 from .node_options import NodeOptions
 
-__all__ = ["ensure_node"]
-
 _LOG = logging.getLogger(__name__)
 
 

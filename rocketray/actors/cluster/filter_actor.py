@@ -25,8 +25,6 @@ from rocketray.runtime.ray_process.ray_runtime import ray, zone_of_machine
 
 from .actor_log import show_log
 
-__all__ = ["FILTER_THREADS", "FilterActor"]
-
 _LOG = logging.getLogger(__name__)
 # Of calls: members that attach, questions about lags and predicates, and the disk's agent. The
 # filter itself has a thread beside them.

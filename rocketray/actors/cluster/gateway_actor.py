@@ -38,8 +38,6 @@ from rocketray.store.age_clock import AgeClock
 
 from .actor_log import show_log
 
-__all__ = ["GATEWAY_THREADS", "STORES_AT_ONCE", "GatewayActor"]
-
 _LOG = logging.getLogger(__name__)
 GATEWAY_THREADS = 16  # for calls over Ray, which return at once; fetches have those of gRPC
 STORES_AT_ONCE = 8

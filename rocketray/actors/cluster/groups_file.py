@@ -37,8 +37,6 @@ from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_state
 from rocketray.runtime.machine import here
 
-__all__ = ["GroupsFile", "rocketmq_files"]
-
 _NAME = "groups"
 _FORM = FileForm("config/groups.json")
 

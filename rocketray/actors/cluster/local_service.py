@@ -57,8 +57,6 @@ from rocketray.runtime.files.paths import local_socket
 from rocketray.services.admin.dead_letter_service import DeadLetterService
 from rocketray.services.explaining.explanation import Explanation
 
-__all__ = ["Loaded", "LocalService", "open_service"]
-
 _LOG = logging.getLogger(__name__)
 _CONNECTIONS_MAX = 128  # a command that consumes keeps one, or two
 _HELLO_S = 10.0  # a process that connects and says nothing has one of the connections for so long

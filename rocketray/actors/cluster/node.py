@@ -86,8 +86,6 @@ from .shard_process_actor import ShardProcessActor
 from .standby import Standby
 from .superseded import end_own_actors, has_ended, why_superseded
 
-__all__ = ["Node"]
-
 _LOG = logging.getLogger(__name__)
 _WATCH_INTERVAL_S = 0.5  # so a raylet that ended is noticed within half a second
 # For a coordinator of the cluster, by a node that need not join; and between two looks at a call.

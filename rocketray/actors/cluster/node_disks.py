@@ -36,8 +36,6 @@ from rocketray.runtime.ray_process.ray_runtime import (
     ray,
 )
 
-__all__ = ["NodeDisks"]
-
 _LOG = logging.getLogger(__name__)
 _REPORT_S = 2.0
 _SILENCE_S = 6.0

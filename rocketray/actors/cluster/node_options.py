@@ -15,8 +15,6 @@ from rocketray.broker.topics.ack_mode import AckMode, check_ack
 from rocketray.errors import ConfigError
 from rocketray.runtime.files.private_files import DATA_MODE
 
-__all__ = ["NodeOptions", "settle_rules"]
-
 _LOG = logging.getLogger(__name__)
 
 

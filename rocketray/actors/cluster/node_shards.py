@@ -36,8 +36,6 @@ from .node_disks import NodeDisks
 from .one_node import start_actor
 from .shard_process_actor import ShardProcessActor
 
-__all__ = ["NodeShards"]
-
 _LOG = logging.getLogger(__name__)
 _PROCESS_THREADS = 16  # a lookup that reads much does not hold up a producer's attach
 _ANSWER_S = 2.0  # as often as problems are asked for: a silent process is asked again then

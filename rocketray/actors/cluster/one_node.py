@@ -37,18 +37,6 @@ from rocketray.runtime.ray_process.ray_runtime import (
     ray,
 )
 
-__all__ = [
-    "coordinator_elsewhere",
-    "coordinator_id",
-    "end_actors",
-    "end_coordinator",
-    "make_room",
-    "names_of",
-    "start_actor",
-    "stop_actors",
-    "stop_coordinator",
-]
-
 _LOG = logging.getLogger(__name__)
 _ANSWER_S = 10.0  # an actor that takes longer counts as silent
 # Ray frees the name of an actor that is killed sooner, unless its machine is gone.

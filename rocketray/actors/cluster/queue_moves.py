@@ -36,8 +36,6 @@ from rocketray.runtime.files.file_documents import Documents
 from .cluster_state import ClusterState
 from .topic_locks import TopicLocks
 
-__all__ = ["MovingDisks", "MovingShards", "QueueMoves"]
-
 _LOG = logging.getLogger(__name__)
 _NAME = "moves"
 _FORM = FileForm("config/moves.json")

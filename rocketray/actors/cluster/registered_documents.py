@@ -39,17 +39,6 @@ from rocketray.runtime.register.register import Register, open_register
 
 from .coordinator_settings import CoordinatorSettings
 
-__all__ = [
-    "RegisterOfStart",
-    "RegisteredDocuments",
-    "check_register",
-    "check_standby",
-    "has_coordinated",
-    "state_directory",
-    "take_over",
-    "taker_of",
-]
-
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _FORM = FileForm("config/register.json")

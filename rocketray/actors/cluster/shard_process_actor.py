@@ -36,8 +36,6 @@ from rocketray.store.age_clock import AgeClock
 from .actor_log import show_log
 from .system_services import SystemServices
 
-__all__ = ["DELIVERIES_AT_ONCE", "ShardProcessActor"]
-
 DELIVERIES_AT_ONCE = 8
 """How many targets the services may wait for at the same time."""
 _OPENINGS_AT_ONCE = 8  # more are no faster on two cores: an opening computes for 2 ms

@@ -13,8 +13,6 @@ from rocketray.services.staging.staging_service import has_staged
 
 from .cluster_state import Problems
 
-__all__ = ["StagedWatch"]
-
 _LOG = logging.getLogger(__name__)
 _SUBJECT = "staged batches"
 _ANSWER_S = 10.0  # a gateway that Ray is starting again takes seconds

@@ -40,8 +40,6 @@ from .coordinator_silence import START_S, CoordinatorSilence
 from .one_node import end_coordinator, start_actor, stop_coordinator
 from .registered_documents import RegisterOfStart, check_standby
 
-__all__ = ["Standby"]
-
 _LOG = logging.getLogger(__name__)
 _SPREAD_S = 2.0
 """By so much the waits of several standbys differ, so that one of them is first."""

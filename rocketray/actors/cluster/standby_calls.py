@@ -13,8 +13,6 @@ from rocketray.runtime.register.roll_call import answer, caller
 
 from .cluster_state import Problems
 
-__all__ = ["StandbyCalls"]
-
 _SUBJECT = "standby"
 _KEPT_MS = 60_000
 """How long a call is a problem: a standby calls again within half a minute if it hears nothing."""

@@ -30,8 +30,6 @@ from .coordinator_silence import START_S
 from .one_node import names_of
 from .registered_documents import RegisterOfStart, taker_of
 
-__all__ = ["end_own_actors", "has_ended", "why_superseded"]
-
 _LOG = logging.getLogger(__name__)
 _END_S = 20.0  # as in one_node.py
 _LOOK_AGAIN_S = 0.1

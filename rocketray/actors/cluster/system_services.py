@@ -22,8 +22,6 @@ from rocketray.services.delays.delay_service import DelayService
 from rocketray.services.system.system_log import RETRY_AFTER_MS, SystemLog
 from rocketray.services.transactions.transaction_service import TransactionService
 
-__all__ = ["SystemServices", "step_each"]
-
 _LOG = logging.getLogger(__name__)
 _IDLE_MS = 60_000  # nothing is due; a message that is stored wakes the services
 _LOOK_S = 1.0  # services read the clock again: it may have been set

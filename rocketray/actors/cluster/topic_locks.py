@@ -8,8 +8,6 @@ from contextlib import ExitStack, contextmanager
 
 from rocketray.hashing import java_hash_code
 
-__all__ = ["TopicLocks"]
-
 _LOCKS = 64  # topics that share a lock only wait for each other
 
 

@@ -27,8 +27,6 @@ from rocketray.store.retention import RetentionPolicy
 from .cluster_state import ClusterState
 from .topic_locks import TopicLocks
 
-__all__ = ["TopicService", "TopicShards"]
-
 _LOG = logging.getLogger(__name__)
 # A look at the disks waits so long for the shards of one that came back; those that take longer
 # open all the same, and their problems are noted by the next look at problems.

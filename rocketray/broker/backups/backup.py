@@ -60,8 +60,6 @@ from .manifest import (
 )
 from .queue_bounds import CopyBounds, bounds_of, starts_in
 
-__all__ = ["OnProgress", "back_up"]
-
 OnProgress = Callable[[str, int, int], object]
 """Takes what is copied now, and how many bytes of about how many are done."""
 _SERVICES = tuple(row.name for row in SYSTEM_TOPICS.values() if row.is_emptied)

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from rocketray.errors import StoreError
 
-__all__ = ["FileSum", "copy_file", "no_room", "sum_of"]
-
 _BLOCK_BYTES = 1024 * 1024  # the least hole that is kept
 _ZEROS = bytes(_BLOCK_BYTES)
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, no quota, ulimit -f

@@ -23,16 +23,6 @@ from rocketray.runtime.files.state_files import read_json, write_json
 
 from .file_copy import FileSum
 
-__all__ = [
-    "Manifest",
-    "content_directory",
-    "incomplete_disk",
-    "incomplete_file",
-    "manifest_file",
-    "mark_incomplete",
-    "read_manifest",
-]
-
 _FORM = FileForm("manifest.json")
 _MARK = FileForm("incomplete.json")
 _PARTS = ("config", "broadcast", "shards")  # a manifest may be forged: no path leads elsewhere

@@ -22,8 +22,6 @@ from rocketray.store.files.lock import is_open
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
-__all__ = ["CopyBounds", "bounds_of", "starts_in"]
-
 _TRIES = 100  # in each one that fails, a process has opened or closed the queue
 
 

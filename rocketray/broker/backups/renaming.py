@@ -19,8 +19,6 @@ from rocketray.runtime.files.state_files import remove_state
 
 from .manifest import Manifest
 
-__all__ = ["is_of_several", "rename_cluster", "renamed_disk"]
-
 
 def is_of_several(manifest: Manifest) -> bool:
     """Return whether a backup is of a disk of a cluster that has several."""

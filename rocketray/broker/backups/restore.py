@@ -33,8 +33,6 @@ from .file_copy import FileSum, copy_file
 from .manifest import Manifest, content_directory, read_manifest
 from .renaming import is_of_several, rename_cluster, renamed_disk
 
-__all__ = ["restore"]
-
 _STAGING = "restoring"
 # What an empty directory may have: ext4 has lost+found in the root of each file system.
 _IN_ANY = {"node.lock", "lost+found", _STAGING}

@@ -22,8 +22,6 @@ from .copy_rounds import FileSums, Known, RoundProgress
 from .disks_api import CopiedQueue, DiskReport, QueueSource
 from .queue_copy import QueueCopy, read_blocks, sums_of
 
-__all__ = ["DiskAgent"]
-
 _LOG = logging.getLogger(__name__)
 _COPIES = "copies"
 

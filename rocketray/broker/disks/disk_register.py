@@ -29,8 +29,6 @@ from rocketray.runtime.files.home import Home
 
 from .disks_api import DiskReport
 
-__all__ = ["DiskRegister", "SavedDisks", "rename_disks", "saved_disks"]
-
 _NAME = "disks"
 _FORM = FileForm("config/disks.json")
 

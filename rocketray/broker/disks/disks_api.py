@@ -19,17 +19,6 @@ from rocketray.runtime.files.home import Home
 
 from .copy_rounds import FileSums, Known, RoundProgress
 
-__all__ = [
-    "DISKS",
-    "CopiedQueue",
-    "DiskApi",
-    "DiskReport",
-    "DisksApi",
-    "MovedQueue",
-    "QueueSource",
-    "agent_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class DiskReport:

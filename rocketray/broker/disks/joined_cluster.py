@@ -21,8 +21,6 @@ from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 
-__all__ = ["JoinedCluster", "note_joined", "read_joined", "write_joined"]
-
 _FORM = FileForm("config/joined.json")
 
 

@@ -31,14 +31,6 @@ from rocketray.store.files.file_system import SYSTEM_FILES, few_enough_files
 
 from .copy_rounds import FileSums, Known, RoundProgress
 
-__all__ = [
-    "BLOCKS_AT_ONCE",
-    "BLOCK_BYTES",
-    "QueueCopy",
-    "read_blocks",
-    "sums_of",
-]
-
 BLOCK_BYTES = 1024 * 1024
 """A queue with one changed byte has that much sent again; a log file of 64 MiB has 64 sums."""
 BLOCKS_AT_ONCE = 8

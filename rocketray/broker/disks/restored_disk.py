@@ -14,8 +14,6 @@ from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError
 from rocketray.runtime.files.home import Home
 
-__all__ = ["check_places", "unknown_queues"]
-
 
 def check_places(catalog: TopicCatalog, kept: TopicCatalog, home: Home) -> None:
     """Check that *catalog* and the one that a disk *kept* agree on the queues that are there.

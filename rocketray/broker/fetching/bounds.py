@@ -11,8 +11,6 @@ from rocketray.store.queues.gaps_file import gaps_of
 
 from .read_plan import Bounds, QueueKey
 
-__all__ = ["QueuePages"]
-
 
 class QueuePages:
     """The control pages of the shards in a data directory. One thread uses it."""

@@ -12,8 +12,6 @@ from rocketray.runtime.calls.sent_errors import SentError, read_error
 
 from .read_plan import FetchService
 
-__all__ = ["BROKEN_OFF", "call_options", "error_of", "open_client", "ticket_of", "upload_of"]
-
 BROKEN_OFF = (
     flight.FlightUnavailableError,
     flight.FlightInternalError,

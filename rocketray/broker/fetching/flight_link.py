@@ -22,8 +22,6 @@ from rocketray.errors import ShardUnavailableError, StreamError
 from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
 from .read_plan import DiskPlace, FetchService
 
-__all__ = ["FlightLink", "ResultT", "SentBatch", "ServiceFinder"]
-
 SentBatch = tuple[pa.RecordBatch, bytes | None]
 """A batch of a stream, and its metadata."""
 ResultT = TypeVar("ResultT")

@@ -21,8 +21,6 @@ from rocketray.runtime.calls.sent_errors import SentError, write_error
 
 from .service_identity import ServiceIdentity
 
-__all__ = ["NO_CALLS", "FlightCalls", "FlightServer", "Upload", "told"]
-
 _LOG = logging.getLogger(__name__)
 
 

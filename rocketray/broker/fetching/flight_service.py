@@ -32,8 +32,6 @@ from .service_identity import (
 )
 from .serving_turn import ServingTurn
 
-__all__ = ["FlightService"]
-
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS = 200  # the other process has the lock, and is about to listen
 

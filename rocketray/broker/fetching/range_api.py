@@ -11,16 +11,6 @@ from rocketray.runtime.calls.endpoint import GATEWAY_NAME, Endpoint, on_disk
 
 from .read_plan import Bounds, DiskPlace, QueueKey
 
-__all__ = [
-    "REPLY_BYTES",
-    "DiskQueues",
-    "PlaceApi",
-    "QueueRecords",
-    "RangeApi",
-    "place_of",
-    "ranges_of",
-]
-
 REPLY_BYTES = 16 * 1024 * 1024
 """A reply has that much, and 8 MiB of its last queue, at most: it goes through Ray's objects."""
 

@@ -20,8 +20,6 @@ from .flight_client import BROKEN_OFF, call_options, error_of, open_client, tick
 from .range_request import RANGE, BatchNote, RangeRequest
 from .read_plan import DiskPlace, FetchService, Range, ReadPlan, Warn
 
-__all__ = ["fetch_range"]
-
 _OPEN_SERVICES = 64  # one of each disk
 _WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)  # 7.8 s without a batch; each batch resets the count
 _RETRY_AFTER_MS = 1000  # a gateway takes seconds to start

@@ -22,24 +22,16 @@ from rocketray.broker.filtering.predicate_stream import asker
 from rocketray.broker.topics.queue_views import open_queue
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.filters.subscription import Subscription
+from rocketray.kernels.condition_codes import State
 from rocketray.runtime.files.paths import control_path, shard_directory
 from rocketray.runtime.ipc.control_page_reader import ControlView
 from rocketray.store.reading.columns import read_columns
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .read_plan import Bounds, Range, ReadPlan, Warn, check_loss
-
-__all__ = [
-    "BATCH_BYTES",
-    "BlockFilter",
-    "ReadBatch",
-    "cut_batches",
-    "read_range",
-    "read_store_range",
-    "tell_doubts",
-]
 
 BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would not fit a worker
 _OPEN_QUEUES = 64  # each with the files of its log that were read, as maps

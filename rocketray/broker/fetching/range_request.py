@@ -17,8 +17,6 @@ from rocketray.store.reading.columns import column_schema
 
 from .read_plan import Range, ReadPlan
 
-__all__ = ["RANGE", "BatchNote", "RangeRequest"]
-
 RANGE = "range"
 """The name of the call at the fetch service."""
 _TICKET_MAX_BYTES = 1 << 20  # with an expression of 4,096 characters, a fortieth

@@ -29,8 +29,6 @@ from .range_request import RANGE, BatchNote, RangeRequest
 from .read_plan import Bounds, DiskPlace, QueueKey
 from .serving_turn import ServingTurn
 
-__all__ = ["RangeService"]
-
 _RETRY_AFTER_MS = 1000  # a queue opens, or its move ends, within some seconds
 
 

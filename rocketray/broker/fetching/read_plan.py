@@ -14,17 +14,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.restorations import Restoration
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
-__all__ = [
-    "Bounds",
-    "DiskPlace",
-    "FetchService",
-    "QueueKey",
-    "Range",
-    "ReadPlan",
-    "Warn",
-    "check_loss",
-]
-
 QueueKey = tuple[str, int]
 """A topic and a queue id."""
 Warn = Callable[[str], None]

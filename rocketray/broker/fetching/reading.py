@@ -13,8 +13,6 @@ from .range_client import fetch_range
 from .range_reader import read_range, read_store_range, tell_doubts
 from .read_plan import DiskPlace, Range, ReadPlan, Warn
 
-__all__ = ["read_part"]
-
 
 def read_part(
     place: DiskPlace, plan: ReadPlan, part: Range, warn: Warn, *, is_first: bool = False

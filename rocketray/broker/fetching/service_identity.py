@@ -17,15 +17,6 @@ from pathlib import Path
 from rocketray.runtime.files.paths import fetch_port_file, fetch_service_file
 from rocketray.runtime.files.private_files import write_secret
 
-__all__ = [
-    "ServiceIdentity",
-    "choose_port",
-    "chosen_port",
-    "keep_service",
-    "kept_service",
-    "settle_service",
-]
-
 _TOKEN_BYTES = 32  # 256 bits
 _VALID = datetime(2020, 1, 1, tzinfo=UTC), datetime(2120, 1, 1, tzinfo=UTC)
 """For any clock: the certificate ends with the node, and its clients trust it alone."""

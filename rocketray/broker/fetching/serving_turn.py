@@ -14,8 +14,6 @@ from pathlib import Path
 
 from rocketray.runtime.files.paths import fetch_lock_file
 
-__all__ = ["ServingTurn"]
-
 
 class ServingTurn:
     """The lock of a disk's port, in one of the processes that may serve it; for any thread."""

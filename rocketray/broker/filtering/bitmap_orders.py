@@ -19,8 +19,6 @@ from rocketray.groups.group_descriptions import LiveSubscription
 
 from .sql_filters import is_registered
 
-__all__ = ["AUTO_GROUPS", "BitmapBoard", "BitmapOrder"]
-
 # From this number of groups on, each with at most this share of the messages, bitmaps save more
 # than they cost: make bench BENCH_ARGS=bitmaps, and docs/explanation/decisions/filter-bitmaps.md.
 AUTO_GROUPS = 8

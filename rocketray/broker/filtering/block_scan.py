@@ -12,12 +12,11 @@ import numpy as np
 from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
 from .predicate_stream import ask_all
-
-__all__ = ["BlockScan"]
 
 
 class BlockScan:

@@ -11,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.sql92.vectorized import State
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason
+from rocketray.kernels.condition_codes import State
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .filter_stream import RECORDS_MAX, SCAN_MAX, sql_states
 from .predicate_stream import ask_all
-
-__all__ = ["FAILED", "MATCHED", "REASONS", "BlockVerdicts"]
 
 REASONS = tuple(FilterReason)
 """The reasons by their numbers in the results."""

@@ -26,8 +26,6 @@ from .filter_stream import FilterStream
 from .lag import LagCounter
 from .predicate_stream import PredicateStream, ask_once
 
-__all__ = ["MATCH_RING_SUFFIX", "FilterEngine"]
-
 _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5  # a predicate that exceeds its time rings no bell: it is noticed then
 _SWEEP_INTERVAL_S = 10.0  # so long the rings of dead members stay, 1.5 MiB a queue

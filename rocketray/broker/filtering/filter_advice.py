@@ -19,8 +19,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.filters.tag_advice import advise_tags
 from rocketray.message import TAGS
 
-__all__ = ["SAMPLE_COUNT", "advise_filter", "doubts"]
-
 SAMPLE_COUNT = 1000  # of whose records only the properties are read
 _ALL_TAGS = ("", "*")
 

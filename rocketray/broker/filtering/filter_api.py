@@ -13,8 +13,6 @@ from rocketray.runtime.calls.endpoint import FILTER_NAME, Endpoint, on_disk
 
 from .filtered_lag import FilteredLag
 
-__all__ = ["FilterApi", "FilterStatistics", "filters_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class FilterStatistics:

@@ -18,12 +18,10 @@ from rocketray.broker.topics.queue_views import QueueView, open_queues
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason
 from rocketray.message import StoredMessage
-from rocketray.store.reading.reader import EntryColumns
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .block_verdicts import FAILED, MATCHED, REASONS, BlockVerdicts
 from .preview import PreviewRange, spans_within
-
-__all__ = ["Difference", "FilterDiff", "diff_filters"]
 
 _EVERYTHING = PreviewRange()
 

@@ -22,8 +22,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_json, write_json
 
-__all__ = ["FilterRules"]
-
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", re.ASCII)
 _FORM = FileForm("config/filterRules.json")
 _LIMIT_MS_MAX = 60_000  # so long a hanging predicate goes unnoticed

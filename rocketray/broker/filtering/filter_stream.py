@@ -25,20 +25,20 @@ import numpy.typing as npt
 from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.groups.group_descriptions import LiveSubscription
+from rocketray.kernels.condition_codes import State
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.runtime.ipc.control_page import Doorbell, control_of
 from rocketray.runtime.ipc.match_ring import MatchRing, StreamState
 from rocketray.store.queues.ext_reader import BitTest
 from rocketray.store.queues.gaps_file import gaps_of
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .filter_rules import FilterRules
 from .scan_position import ScanPosition
 from .shard_bitmaps import StreamBits
-
-__all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"]
 
 _LOG = logging.getLogger(__name__)
 SCAN_MAX = 16_384  # entries per step: 320 KiB of ConsumeQueue, which stays in the L2 cache

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Exactness", "FilteredLag"]
-
 
 class Exactness(Enum):
     """The meaning of a lag's number."""

@@ -17,8 +17,6 @@ from .block_verdicts import FAILED, MATCHED, BlockVerdicts
 from .preview import PreviewRange, spans_within
 from .seen_messages import SeenMessage
 
-__all__ = ["left_out"]
-
 
 def left_out(
     directory: Path | Sequence[Path],

@@ -36,13 +36,12 @@ from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
 from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.reading.columns import column_schema, read_columns
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
 from .record_views import RecordViews
-
-__all__ = ["STUCK_MAX", "PredicateStream", "ask_once", "asker"]
 
 _LOG = logging.getLogger(__name__)
 STUCK_MAX = 3  # each may keep a core busy until the node ends

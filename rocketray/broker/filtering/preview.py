@@ -21,8 +21,6 @@ from rocketray.store.reading.reader import QueueReader
 
 from .block_scan import BlockScan
 
-__all__ = ["Preview", "PreviewRange", "preview", "sample_recent", "spans_within"]
-
 
 @dataclass(frozen=True, slots=True)
 class PreviewRange:

@@ -14,9 +14,8 @@ from typing import Any
 from rocketray.errors import StreamError
 from rocketray.kernels.spans import Field
 from rocketray.message import TAGS, StoredMessage, decode_properties
-from rocketray.store.reading.reader import EntryColumns, QueueReader, SegmentSpans
-
-__all__ = ["LazyRecord", "RecordViews"]
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns, SegmentSpans
 
 
 class RecordViews:

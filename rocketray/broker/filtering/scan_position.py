@@ -8,8 +8,6 @@ from collections.abc import Callable
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
-__all__ = ["ScanPosition"]
-
 _LOG = logging.getLogger(__name__)
 _NO_STOP = 2**63 - 1  # beyond every offset, which is an i64
 

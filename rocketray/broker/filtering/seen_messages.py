@@ -17,8 +17,6 @@ from rocketray.filters.verdict_values import ExplainStep, FilterReason
 from rocketray.message import StoredMessage
 from rocketray.store.reading.record_spans import EntryColumns, RecordReader
 
-__all__ = ["SeenEntries", "SeenMessage", "Verdicts"]
-
 _CHUNK_BYTES = 8 * 1024 * 1024  # of records that are objects at the same time
 
 

@@ -32,8 +32,6 @@ from rocketray.store.queues.ext_reader import BitTest, bit_test
 
 from .sql_filters import SqlFilters, is_registered
 
-__all__ = ["ShardBitmaps", "StreamBits"]
-
 _LOG = logging.getLogger(__name__)
 
 

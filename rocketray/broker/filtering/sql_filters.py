@@ -22,8 +22,6 @@ from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import LiveSubscription
 
-__all__ = ["SqlFilters", "is_registered"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -35,14 +35,13 @@ from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.paths import control_path, shard_directory
 from rocketray.runtime.ipc.control_page import control_of
 from rocketray.store.queues.gaps_file import gaps_of
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .block_scan import BlockScan
 from .filter_stream import RECORDS_MAX
 from .scan_position import ScanPosition
 from .seen_messages import SeenEntries, SeenMessage, Verdicts
-
-__all__ = ["BACKLOG_MAX", "NO_COUNTS", "TailCounts", "TailStart", "TopicTail"]
 
 _BLOCKS_MAX = 64  # of a queue in a step: 30 ms or so
 BACKLOG_MAX = _BLOCKS_MAX * RECORDS_MAX  # of a queue: what a step with room can scan

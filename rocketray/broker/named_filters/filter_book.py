@@ -29,17 +29,6 @@ from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName, check_filter_name
 from rocketray.filters.subscription import Subscription
 
-__all__ = [
-    "NAMES_MAX",
-    "NOTE_MAX_CHARS",
-    "VERSIONS_MAX",
-    "FilterBook",
-    "NamedFilter",
-    "TopicFilters",
-    "book_json",
-    "parse_book",
-]
-
 NAMES_MAX = 1000
 """Names of filters a topic, those of removed filters too."""
 VERSIONS_MAX = 1000

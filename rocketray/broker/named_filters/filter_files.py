@@ -10,8 +10,6 @@ from rocketray.runtime.files.state_files import read_state
 
 from .filter_book import FilterBook, TopicFilters, parse_book
 
-__all__ = ["filters_in"]
-
 
 def filters_in(data: Path, topic: str) -> TopicFilters:
     """Return the named filters of a topic, as they were saved last.

@@ -12,8 +12,6 @@ from rocketray.filters.subscription import Subscription
 
 from .named_filters_api import GroupFilter, NamedFiltersApi
 
-__all__ = ["join_by_filter"]
-
 _LOG = logging.getLogger(__name__)
 _MemberT = TypeVar("_MemberT")
 _ATTEMPTS_MAX = 5  # each that fails means that the group has changed its filter meanwhile

@@ -22,8 +22,6 @@ from rocketray.runtime.files.file_documents import Documents
 from .filter_book import FilterBook, NamedFilter, TopicFilters, book_json, parse_book
 from .named_filters_api import FilterUse, GroupFilter, SavedFilter
 
-__all__ = ["NamedFilters"]
-
 _LOG = logging.getLogger(__name__)
 _NAME = "namedFilters"
 _USES_SHOWN = 5  # in one line; a filter may have hundreds

@@ -10,8 +10,6 @@ from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint
 
 from .filter_book import NamedFilter
 
-__all__ = ["NAMED_FILTERS", "FilterUse", "GroupFilter", "NamedFiltersApi", "SavedFilter"]
-
 
 class SavedFilter(NamedTuple):
     """The latest version of a filter, and whether the call made it."""

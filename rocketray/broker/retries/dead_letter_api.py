@@ -10,8 +10,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME, Endpoint, once
 
-__all__ = ["DEAD_LETTERS", "DeadLettersApi", "LetterBox", "LetterPage"]
-
 
 @dataclass(frozen=True, slots=True)
 class LetterBox:

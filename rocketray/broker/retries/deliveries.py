@@ -26,22 +26,6 @@ from rocketray.errors import (
 )
 from rocketray.message import ForwardedMessage
 
-__all__ = [
-    "LOOK_MS",
-    "PATIENCE_S",
-    "Attempt",
-    "Ended",
-    "OutboundDeliveries",
-    "Place",
-    "Submit",
-    "TargetQueues",
-    "at_once",
-    "attempt",
-    "grouped",
-    "portions",
-    "store_once",
-]
-
 _LOG = logging.getLogger(__name__)
 PATIENCE_S = 0.1
 """How long a service waits for what it has just begun: most deliveries take milliseconds."""

@@ -10,8 +10,6 @@ from rocketray.message import StoredMessage
 
 from .retry_records import topic_of
 
-__all__ = ["with_first_topics"]
-
 _TOPIC = "topic"
 
 

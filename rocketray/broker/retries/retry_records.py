@@ -37,27 +37,6 @@ from rocketray.message import (
     encode_properties,
 )
 
-__all__ = [
-    "FAILURE_REASON",
-    "GIVEN_UP_BY",
-    "MAX_ATTEMPTS",
-    "ORIGIN_MESSAGE_ID",
-    "REDRIVEN_FROM",
-    "RETRY_QUEUES",
-    "RETRY_QUEUE_ID",
-    "RETRY_TOPIC",
-    "SentBack",
-    "dead_letter_topic",
-    "dead_lettered",
-    "in_queue",
-    "origin_of",
-    "queue_of",
-    "redeliveries_of",
-    "retry_topic",
-    "sent_back",
-    "topic_of",
-]
-
 MAX_ATTEMPTS = 16
 """Redeliveries of a message unless its group sets another number: RocketMQ's ``retryMaxTimes``.
 

@@ -24,15 +24,6 @@ from rocketray.message import ForwardedMessage, StoredMessage
 from .deliveries import Place
 from .retry_records import dead_letter_topic, queue_of, topic_of
 
-__all__ = [
-    "NODE_GROUPS",
-    "SCHEDULE_LETTERS",
-    "TRANSACTION_LETTERS",
-    "delayed_letter",
-    "first_place",
-    "half_letter",
-]
-
 # The second is the group of RocketMQ's own transaction service; the first is named like it.
 _SCHEDULE_GROUP = "CID_RMQ_SYS_SCHEDULE"
 _TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"

@@ -29,14 +29,13 @@ from rocketray.broker.topics.old_files import old_files
 from rocketray.kernels.spans import Field
 from rocketray.message import KEYS, SHARDING_KEY, ForwardedMessage
 from rocketray.runtime.ipc.acknowledgement import AppendStatus
-from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.batches.forward import encode_forwarded
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
 from .shard_writer import ShardWriter
-
-__all__ = ["Compaction"]
 
 _LOG = logging.getLogger(__name__)
 _READ_ENTRIES = 4096  # 80 KiB of the queue; their records are mapped, not copied

@@ -23,8 +23,6 @@ from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell, RungSlots
 
 from .owned_shard import OwnedShard
 
-__all__ = ["DiskShards"]
-
 _Result = TypeVar("_Result")
 
 

@@ -38,8 +38,6 @@ from .shard_problems import AHEAD_MAX_MS, UNFLUSHED_MAX_MS, ShardProblems, probl
 from .shard_scrub import ShardScrub
 from .shard_writer import ShardWriter
 
-__all__ = ["OwnedShard", "why_closed"]
-
 _LOG = logging.getLogger(__name__)
 _QUIET_FLUSHES = 6  # 3 s: noting that a store is at rest, and is not, costs more than a message
 

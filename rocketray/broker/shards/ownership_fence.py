@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY, epoch_of, ownership_record
-from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages
+from rocketray.store.batches.batch_form import EncodedBatch
+from rocketray.store.batches.encoded_batch import encode_messages
 from rocketray.store.store_reads import StoreReads
-
-__all__ = ["OwnershipFence"]
 
 _RECORDS_MAX = 100  # the last one is the newest; others are messages that only have its key
 _NO_HOST = "127.0.0.1", 0  # the shard itself sends the record

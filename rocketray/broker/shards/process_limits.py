@@ -11,8 +11,6 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ProcessLimits", "shortage"]
-
 # So the usual 65,530 maps are enough for 12,906 queues, and 20,000 open files for 9,950.
 _FILES_A_QUEUE, _MAPS_A_QUEUE = 2, 5  # 1 + 1 and 4 + 1: with messages, and with one producer
 _FILES_OF_PROCESS, _MAPS_OF_PROCESS = 100, 1000  # Python's, Ray's and the libraries'

@@ -18,9 +18,7 @@ from typing import NamedTuple
 from rocketray.kernels.layout import BORN_TIMESTAMP
 from rocketray.message import UNIQUE_KEY, decode_properties
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
-from rocketray.store.batches.encoded_batch import EncodedBatch
-
-__all__ = ["BatchIdentity", "RepeatedBatches"]
+from rocketray.store.batches.batch_form import EncodedBatch
 
 _REMEMBERED = 10_000  # older ones are found by the key index, with a read of the log
 _SAME_KEYS_MS = 10 * 24 * 3_600_000  # a key is created again after a month at the earliest

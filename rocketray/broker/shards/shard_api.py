@@ -19,21 +19,6 @@ from rocketray.store.queues.ext_unit import ExtUnit
 from rocketray.store.recovery.problem import Problem
 from rocketray.store.retention import RetentionPolicy
 
-__all__ = [
-    "ExpiryOrder",
-    "LookupApi",
-    "ShardApi",
-    "ShardProcessApi",
-    "ShardStatistics",
-    "StoredFacts",
-    "call_ends_ms",
-    "lookups_of",
-    "pieces_of",
-    "process_of",
-    "shard_of",
-    "shards_of",
-]
-
 _PIECE_BYTES = 64 * 1024  # Ray moves an argument over 100 kB through two object stores: 5 ms more
 _PIECES_MAX = 16  # more take longer than that
 

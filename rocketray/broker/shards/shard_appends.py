@@ -20,14 +20,12 @@ from rocketray.runtime.ipc.append_status import status_of
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.runtime.ipc.ring import ShardRing
 from rocketray.store.append_window import AppendWindow
-from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.formats.sys_flag import PREPARED
 from rocketray.store.message_store import MessageStore
 
 from .ownership_fence import OwnershipFence
 from .unflushed import Unflushed
-
-__all__ = ["ShardAppends"]
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_MS = 1000  # a closed shard is tried again after a second (shard_process.py)

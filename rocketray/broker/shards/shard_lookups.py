@@ -12,8 +12,6 @@ from rocketray.message import PhysicalOffset, StoredMessage
 from .shard_api import StoredFacts
 from .shard_writer import ShardWriter
 
-__all__ = ["QUERY_MAX", "ShardLookups"]
-
 QUERY_MAX = 10_000  # messages that one call returns at most
 
 

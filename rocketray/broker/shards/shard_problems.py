@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from .shard_api import ScrubState
 
-__all__ = ["AHEAD_MAX_MS", "UNFLUSHED_MAX_MS", "ShardProblems", "problems_of", "subjects_of"]
-
 UNFLUSHED_MAX_MS = 10_000  # twenty flushes are missing
 AHEAD_MAX_MS = 60_000  # more than time services leave uncorrected
 _SUBJECTS = ("flush", "clock", "damage")

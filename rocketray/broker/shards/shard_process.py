@@ -48,8 +48,6 @@ from .process_limits import ProcessLimits, shortage
 from .shard_api import ExpiryOrder
 from .shard_reports import ShardReports
 
-__all__ = ["SHARED_FILE_SIZES", "Opened", "ShardProcess", "remove_old_files"]
-
 _LOG = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

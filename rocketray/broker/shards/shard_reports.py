@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from .owned_shard import OwnedShard
 from .shard_api import ScrubState, ShardStatistics
 
-__all__ = ["ShardReports"]
-
 
 class ShardReports:
     """The object behind ``ShardProcessApi``; any thread may call."""

@@ -19,8 +19,6 @@ from rocketray.store.batches.encoded_batch import unpack_batch
 
 from .shard_appends import ShardAppends
 
-__all__ = ["ShardRings"]
-
 _LOG = logging.getLogger(__name__)
 _UNKNOWN = Ack(AppendStatus.FAILED)
 

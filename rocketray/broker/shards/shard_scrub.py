@@ -19,8 +19,6 @@ from rocketray.store.recovery.scrub import Scrubber
 
 from .shard_api import ScrubState
 
-__all__ = ["DiskScrub", "ShardScrub"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -23,8 +23,6 @@ from .owned_shard import OwnedShard
 from .shard_process import ShardProcess
 from .shard_scrub import DiskScrub
 
-__all__ = ["ShardThreads"]
-
 _LOG = logging.getLogger(__name__)
 _SWEEP_INTERVAL_S = 0.5  # a producer that was killed before it rang has its batches stored then
 _IDLE_SWEEP_INTERVAL_S = 10.0  # where nothing was stored since the last sweep

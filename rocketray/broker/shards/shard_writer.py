@@ -35,7 +35,8 @@ from rocketray.runtime.clock import steady_clock_ms
 from rocketray.runtime.files.paths import CONTROL_PAGE
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.runtime.ipc.control_page import ControlPage
-from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
+from rocketray.store.batches.batch_form import EncodedBatch
+from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.files.store_settings import read_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import FULL, DiskUse, ExpiredFile, RetentionPolicy
@@ -47,8 +48,6 @@ from .shard_appends import ShardAppends
 from .shard_rings import ShardRings
 from .staged_appends import StagedAppends
 from .unflushed import Unflushed
-
-__all__ = ["ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
 _NOT_ADMITTED = {

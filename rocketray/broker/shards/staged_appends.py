@@ -15,12 +15,10 @@ from collections.abc import Callable, Sequence
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import UNIQUE_KEY, decode_properties
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
-from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.store_reads import StoreReads
 
 from .shard_appends import ShardAppends
-
-__all__ = ["StagedAppends"]
 
 _REMEMBERED = 10_000  # of which a repeated call is noticed without *in_doubt*
 _SAME_KEYS_MAX = 10_000  # messages may have the key as a business key

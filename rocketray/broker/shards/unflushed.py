@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from rocketray.store.store_reads import StoreReads
 
-__all__ = ["Unflushed"]
-
 
 class _Mark(NamedTuple):
     physical_offset: int

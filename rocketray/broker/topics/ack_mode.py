@@ -12,8 +12,6 @@ from typing import Literal
 from rocketray.errors import ConfigError
 from rocketray.runtime.ipc.acknowledgement import Durability
 
-__all__ = ["AckMode", "check_ack", "durability_of"]
-
 AckMode = Literal["memory", "disk"]
 """When a message counts as stored: in the memory of its files, or after a sync to disk."""
 _DURABILITY: Mapping[object, Durability] = {"memory": Durability.MEMORY, "disk": Durability.DISK}

@@ -55,15 +55,6 @@ from .topic_attributes import (
 )
 from .topic_options import TopicOptions
 
-__all__ = [
-    "BitmapMode",
-    "TopicCatalog",
-    "TopicConfig",
-    "catalog_json",
-    "parse_catalog",
-    "shard_of_host",
-]
-
 _SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
 _SHARD_NUMBER_MAX = (1 << 24) - 1  # the rest of 10.0.0.0/8
 _PERM_READ_WRITE = 6

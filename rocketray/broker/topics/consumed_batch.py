@@ -13,8 +13,6 @@ from rocketray.message import StoredMessage
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.record_spans import EntryColumns, RecordReader, property_texts
 
-__all__ = ["ConsumedBatch"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumedBatch:

@@ -23,9 +23,8 @@ from rocketray.message import StoredMessage
 from rocketray.runtime.files.paths import control_path, filter_doorbell_path, shard_directory
 from rocketray.runtime.ipc.control_page import ControlPage, Doorbell
 from rocketray.store.reading.packed_records import pack_records
-from rocketray.store.reading.reader import EntryColumns, QueueReader
-
-__all__ = ["LogReader", "Queue"]
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 Queue = tuple[str, int]
 """A topic and a queue id."""

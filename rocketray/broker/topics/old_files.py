@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from rocketray.store.reading.reader import QueueReader
 
-__all__ = ["Spot", "old_files"]
-
 
 class Spot(NamedTuple):
     """A message's position in its queue, and in the log."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 from rocketray.groups.ownership_epochs import NOTED_MAX
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 
-__all__ = ["OWNERSHIP_KEY", "epoch_of", "ownership_record"]
-
 OWNERSHIP_KEY = "OWNERSHIP_EPOCH"
 """The key of the record, and its property with the epoch."""
 _DIGITS_MAX = len(str(NOTED_MAX))

@@ -29,18 +29,6 @@ from typing import NamedTuple
 
 from rocketray.base.names import SHARED, QueuesPerProcess, check_queues_per_process
 
-__all__ = [
-    "ONE_EACH",
-    "DiskSpace",
-    "Placement",
-    "QueueMove",
-    "Spread",
-    "all_on_one",
-    "drained",
-    "rebalanced",
-    "spread_over",
-]
-
 Spread = Callable[[Sequence[str], int], tuple[str, ...]]
 """Returns the disks of that many queues, from those of the existing queues."""
 

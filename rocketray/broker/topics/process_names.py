@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from rocketray.runtime.calls.endpoint import disk_in, on_disk
 
-__all__ = ["SHARED_PROCESS", "common_process", "has_services", "is_shared", "process_of_topic"]
-
 SHARED_PROCESS = "shared"
 """The process on the coordinator's disk; each joined disk has another one."""
 

@@ -16,8 +16,6 @@ from rocketray.message import StoredMessage
 
 from .log_reader import LogReader
 
-__all__ = ["QueueTail", "Tail"]
-
 
 class Tail(Protocol):
     """A reader of one queue, which may not exist yet; for one thread at a time."""

@@ -24,8 +24,6 @@ from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
-__all__ = ["QueueView", "open_queue", "open_queues", "topics_in"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueueView:

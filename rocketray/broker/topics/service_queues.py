@@ -19,8 +19,6 @@ from rocketray.base.system_topics import SYSTEM_TOPICS
 
 from .placement import Placement
 
-__all__ = ["disks_of", "is_of_service", "is_on_each_disk", "may_move"]
-
 
 def is_of_service(topic: str) -> bool:
     """Return whether a topic is one of a service: delayed messages or transactions."""

@@ -16,8 +16,6 @@ from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rocketray.base.system_topics import SYSTEM_TOPICS
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-__all__ = ["DECIDED", "default_retention", "is_kept_by_node", "retry_orders"]
-
 _HOUR_MS = 3_600_000
 _RESERVED_MS = 72 * _HOUR_MS
 _DAY_MS = 24 * _HOUR_MS

@@ -10,8 +10,6 @@ from rocketray.base.system_topics import is_internal_by_name
 from rocketray.errors import ConfigError
 from rocketray.store.retention import RetentionPolicy
 
-__all__ = ["disks_in", "processes_in", "queues_per_process_in", "retention_in", "topic_id_in"]
-
 _TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
 # A name space of no other meaning; with another one, old topics would have other ids.
 _IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")

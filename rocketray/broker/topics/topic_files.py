@@ -25,14 +25,6 @@ from rocketray.store.files.store_settings import is_foreign, read_settings
 from .catalog import TopicConfig
 from .process_names import is_shared
 
-__all__ = [
-    "HANDED_OVER",
-    "check_is_there",
-    "check_no_files",
-    "check_store_host",
-    "remove_files",
-]
-
 HANDED_OVER = "handed_over"
 """A file in the directory of a queue that moves: no process opens it unless told again to."""
 

@@ -9,8 +9,6 @@ from rocketray.store.retention import RetentionPolicy
 
 from .ack_mode import AckMode
 
-__all__ = ["TopicOptions"]
-
 
 class TopicOptions(TypedDict, total=False):
     """What a new topic may have; an existing one keeps its own.

@@ -23,8 +23,6 @@ from .service_queues import is_on_each_disk
 from .topic_files import check_no_files, remove_files
 from .topic_options import TopicOptions
 
-__all__ = ["TopicRegistry"]
-
 _NAME = "topics"
 
 

@@ -17,16 +17,6 @@ from rocketray.errors import ShardUnavailableError, StreamError
 
 from .catalog import TopicConfig
 
-__all__ = [
-    "PROCESSES_A_STEP",
-    "STEP_S",
-    "TOPICS_A_STEP",
-    "QueueStarter",
-    "Started",
-    "TopicProgress",
-    "parts_of",
-]
-
 PartT = TypeVar("PartT")
 PROCESSES_A_STEP = 8  # a busy machine starts few processes in a minute
 TOPICS_A_STEP = 64  # with one save of the catalog for all of them

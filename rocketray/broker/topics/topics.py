@@ -24,8 +24,6 @@ from .topic_start import (
     parts_of,
 )
 
-__all__ = ["TOPICS", "Topics", "TopicsApi"]
-
 _QUEUES = 4  # as RocketMQ creates a topic at its first message
 OnProgress = Callable[[TopicProgress], None]
 

@@ -16,15 +16,6 @@ import typer
 from rocketray.base.data_directory import data_directory
 from rocketray.errors import StreamError
 
-__all__ = [
-    "complete_apps",
-    "complete_filters",
-    "complete_groups",
-    "complete_logs",
-    "complete_topics",
-    "completed_words",
-]
-
 _MAX_BYTES = 64 << 20  # of a state file: reading a larger one would make the shell wait
 _INTERNAL = "%"  # what RocketMQ's names of retry and dead-letter topics begin with
 

@@ -20,8 +20,6 @@ from .node import chosen_cluster, chosen_place
 if TYPE_CHECKING:
     from rocketray.runtime.files.home import Home
 
-__all__ = ["directories_here", "named_cluster", "none_here", "refuse_cluster"]
-
 
 def named_cluster(data: Path) -> Cluster | None:
     """Return the cluster that is named where no directory is, by an option or otherwise.

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
 
-__all__ = [
-    "FilterNameArgument",
-    "FilterNameOption",
-    "FilterVersionArgument",
-    "chosen_filter",
-    "filter_in_files",
-    "filter_on_node",
-]
-
 
 def _parse(text: str | FilterName) -> FilterName:
     if isinstance(text, FilterName):

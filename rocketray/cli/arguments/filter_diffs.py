@@ -11,8 +11,6 @@ from .messages import one_line
 if TYPE_CHECKING:
     from rocketray.broker.filtering.filter_diff import FilterDiff
 
-__all__ = ["diff_lines"]
-
 
 def diff_lines(found: FilterDiff) -> None:
     """Print a comparison for people."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rocketray.hosting.host_status import Host
     from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["apps_of", "host_of_member"]
-
 
 def apps_of(node: NodeClient) -> AppsApi:
     """Return the calls about the apps of *node*; Ray is used only if the client has joined it."""

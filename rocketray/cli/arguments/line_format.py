@@ -11,8 +11,6 @@ import typer
 
 from .message_format import split_format
 
-__all__ = ["LineFormat", "LineFormatOption", "parse_line_format"]
-
 _BODY = "%s"
 _FIELDS: dict[str, Callable[[bytes], dict[str, Any]]] = {
     _BODY: lambda value: {"body": base64.b64encode(value).decode()},

@@ -14,19 +14,6 @@ from rocketray.views.offset_or_time import TIME_MAX_MS, Bound, bound_of, time_ms
 
 from .completions import complete_topics
 
-__all__ = [
-    "MAX_DEFAULT",
-    "BeginOption",
-    "EndOption",
-    "MaxOption",
-    "OnlyTopicOption",
-    "parse_bound",
-    "parse_place",
-    "parse_since",
-    "parse_time_ms",
-    "span_of",
-]
-
 MAX_DEFAULT = 64  # as RocketMQ's maxMsgsNumBatch
 _AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
 _MAX_LIMIT = 100_000  # all are in memory, with their bodies, until they are printed

@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
 
-__all__ = ["FormatOption", "MessageFormat", "parse_format", "split_format"]
-
 _TOKENS: dict[str, Callable[[StoredMessage], bytes]] = {
     "%t": lambda message: message.topic.encode(),
     "%p": lambda message: b"%d" % message.queue_id,

@@ -41,16 +41,6 @@ if TYPE_CHECKING:
 
     from .message_format import MessageFormat
 
-__all__ = [
-    "Outgoing",
-    "from_json",
-    "message_printer",
-    "one_line",
-    "print_found",
-    "printable",
-    "to_json",
-]
-
 _OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
 _DELAYS = ("delayLevel", "delayMs", "deliverAt")
 _READ = ("body", "text", "tags", "keys", "properties", "queueId", "shardingKey", *_DELAYS)

@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
 
-__all__ = [
-    "RAY_LOG",
-    "ask",
-    "asked_node",
-    "choose_cluster",
-    "chosen_cluster",
-    "chosen_place",
-    "connect",
-    "end_with_node",
-    "ray_stderr_in_file",
-]
-
 _LOOK_AGAIN_S = 1.0  # a look reads files of the node and /proc
 _GRACE_S = 10.0  # the command notices it by itself within a few
 _STDERR = 2

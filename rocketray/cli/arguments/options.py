@@ -28,35 +28,6 @@ if TYPE_CHECKING:
     from rocketray.filters.subscription import ErrorPolicy, Subscription
     from rocketray.groups.group_descriptions import GroupDescription
 
-__all__ = [
-    "DATA_DEFAULT",
-    "SCAN_DEFAULT",
-    "AnyDataOption",
-    "DataOption",
-    "DialectOption",
-    "GroupArgument",
-    "GroupOption",
-    "JsonOption",
-    "MaxOption",
-    "MaxScanOption",
-    "OnFilterErrorOption",
-    "OnlyQueueOption",
-    "OptionalGroupArgument",
-    "QueuesOption",
-    "SqlOption",
-    "StoredTopicArgument",
-    "TagsOption",
-    "TimeoutOption",
-    "TopicArgument",
-    "WhereOption",
-    "checked",
-    "chosen_groups",
-    "chosen_subscription",
-    "tell_doubts",
-    "tell_doubts_of",
-    "tell_note",
-]
-
 DATA_DEFAULT = DEFAULT_DATA
 _T = TypeVar("_T")
 OptionalGroupArgument = Annotated[

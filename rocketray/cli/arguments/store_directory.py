@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from rocketray.store.importing.foreign import ForeignSettings
     from rocketray.store.message_store import MessageStore
 
-__all__ = [
-    "DirectoryArgument",
-    "OpenStore",
-    "SlotsOption",
-    "foreign_settings",
-    "open_stores",
-    "shard_directories",
-    "store_directories",
-    "told_settings",
-]
-
 DirectoryArgument = Annotated[
     Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The store directory.")
 ]

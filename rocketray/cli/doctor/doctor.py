@@ -19,8 +19,6 @@ from .health_checks import Finding
 if TYPE_CHECKING:
     from rocketray.runtime.files.home import Home
 
-__all__ = ["doctor"]
-
 _PORTS = (("start", "fetch-port"), ("metrics", "port"))
 
 

@@ -16,25 +16,6 @@ from rocketray.cli.terminal.quantities import format_size
 from rocketray.runtime.ray_process.open_ray import CLOSE_RAY, OPEN_RAY
 from rocketray.store.retention import CROWDED, FULL, DiskUse
 
-__all__ = [
-    "Finding",
-    "check_clock",
-    "check_directory",
-    "check_disk",
-    "check_file_system",
-    "check_java",
-    "check_limits",
-    "check_niceness",
-    "check_packages",
-    "check_platform",
-    "check_port",
-    "check_python",
-    "check_ray_access",
-    "check_sessions",
-    "check_shared_memory",
-    "check_stale",
-]
-
 OPEN_FILES_WANTED = 4096  # 2,000 queues in a process: 2 files for a queue, and some 100 others
 OPEN_FILES_LEAST = 1024  # below, a process has fewer than 500 queues
 MAPS_WANTED = 65_530  # Linux's default: 12,000 queues in a process

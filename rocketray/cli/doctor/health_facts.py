@@ -30,8 +30,6 @@ from rocketray.runtime.processes import is_alive
 from . import health_checks as checks
 from .health_checks import Finding
 
-__all__ = ["findings"]
-
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's own place
 _MOUNTS = Path("/proc/mounts")
 _MAPS = Path("/proc/sys/vm/max_map_count")

@@ -23,8 +23,6 @@ from .range_causes import print_causes
 if TYPE_CHECKING:
     from rocketray.services.explaining.explanation import Explanation
 
-__all__ = ["explain"]
-
 
 def explain(
     message: Annotated[

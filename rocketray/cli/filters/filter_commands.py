@@ -15,7 +15,7 @@ from rocketray.cli.arguments.filter_choice import (
     filter_in_files,
 )
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
-from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.messages import one_line
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     SCAN_DEFAULT,
@@ -34,9 +34,11 @@ from rocketray.cli.arguments.options import (
     tell_note,
 )
 from rocketray.cli.terminal.lines import parse_object, read_lines
-from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
+from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
+from rocketray.views.json_fields import json_fields
+from rocketray.views.message_records import to_json
 from rocketray.views.verdicts import seen_record, why_of
 
 from .filter_diff_command import diff
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from rocketray.broker.filtering.preview import Preview
     from rocketray.broker.filtering.seen_messages import SeenMessage
     from rocketray.filters.subscription import Subscription
-
-__all__ = ["evaluate", "filters"]
 
 filters = typer.Typer(
     help="Try filters, keep them under names, and show statistics.",

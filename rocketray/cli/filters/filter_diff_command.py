@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from rocketray.filters.sql92.dialect import Dialect
     from rocketray.filters.subscription import Subscription
 
-__all__ = ["diff"]
-
 _BY_NAME = "filter"
 _KINDS = ("tags", "sql", "where")
 _FORM = "SQL92, or tags:TAG || TAG, or where:MODULE:FUNCTION, or filter:NAME@V."

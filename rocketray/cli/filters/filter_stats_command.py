@@ -19,8 +19,9 @@ from rocketray.cli.arguments.options import (
     chosen_groups,
     tell_note,
 )
-from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
 from rocketray.errors import FilterError, NodeElsewhereError
+from rocketray.views.json_fields import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.messaging.api.queues_here import QueuesHere
-
-__all__ = ["stats"]
 
 _COLUMNS = {
     "scanned": "scanned",

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from rocketray.filters.sql92.advice import Advice
     from rocketray.filters.subscription import Subscription
 
-__all__ = ["list_filters", "remove", "save", "show"]
-
 
 def save(
     topic: TopicArgument,

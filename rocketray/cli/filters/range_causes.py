@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from rocketray.services.explaining.cause_table import CauseRow, CauseTable
     from rocketray.views.offset_or_time import Bound
 
-__all__ = ["print_causes"]
-
 _TOLD_S = 2.0
 _COLUMNS = ("cause", "messages", "example", "place", "stored", "meaning")
 

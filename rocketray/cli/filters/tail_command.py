@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from rocketray.message import StoredMessage
     from rocketray.messaging.remote.disks_tail import DisksTail, UnreadQueues
 
-__all__ = ["Notices", "parse_start", "summary", "tail"]
-
 _PAUSE_S = 0.05  # between two looks at a queue without new messages
 _LOOK_FOR_QUEUES_S = 2.0  # it asks the node for the topic; queues are added rarely
 _HINT_S = 3.0  # of silence at the start; then a line says what is waited for

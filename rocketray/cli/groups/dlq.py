@@ -10,7 +10,7 @@ import typer
 from rocketray.base.marks import FAILURE_REASON, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX
 from rocketray.broker.retries.retry_records import topic_of
-from rocketray.cli.arguments.messages import one_line, printable
+from rocketray.cli.arguments.messages import one_line
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -22,15 +22,10 @@ from rocketray.cli.arguments.options import (
     chosen_subscription,
     tell_doubts_of,
 )
-from rocketray.cli.terminal.output import (
-    json_fields,
-    print_json,
-    print_line,
-    print_records,
-    print_result,
-)
+from rocketray.cli.terminal.output import print_json, print_line, print_records, print_result
 from rocketray.services.admin.letters_there import letters_there, redrive_there
-from rocketray.views.message_records import letter_record
+from rocketray.views.json_fields import json_fields
+from rocketray.views.message_records import letter_record, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +37,6 @@ if TYPE_CHECKING:
     from rocketray.broker.retries.dead_letter_api import LetterBox
     from rocketray.filters.subscription import Subscription
     from rocketray.message import StoredMessage
-
-__all__ = ["dlq"]
 
 dlq = typer.Typer(help="List, show and redeliver dead letters.", no_args_is_help=True)
 _FilterOption = Annotated[

@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.admin.seeking import Target
 
-__all__ = ["migrate", "reset", "seek", "skip"]
-
 _WAIT_S = 30.0  # for members to release the queues: a silent one does when its 10 s are over
 _EXAMPLES = 5  # of each difference, in a dry run
 

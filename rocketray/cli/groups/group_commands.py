@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["groups"]
-
 groups = typer.Typer(
     help="List groups, show their progress, move their offsets.", no_args_is_help=True
 )

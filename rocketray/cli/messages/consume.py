@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from rocketray.message import StoredMessage
     from rocketray.messaging.consumers.member import GroupConsumer
 
-__all__ = ["consume"]
-
 _HINT_S = 3.0  # without a message; then who waits is told so, once
 _POLL_S = 0.25  # how long a signal may go unseen
 

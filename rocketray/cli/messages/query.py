@@ -25,8 +25,6 @@ from rocketray.views.lookups import found_by_id, found_by_unique_key
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
 
-__all__ = ["query"]
-
 _QUEUE_MAX = 10_000  # QUERY_MAX of shard_lookups.py, whose import takes long
 
 

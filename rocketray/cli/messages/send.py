@@ -27,9 +27,9 @@ from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY
 
 if TYPE_CHECKING:
-    from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult
-
-__all__ = ["recall", "send"]
+    from rocketray.messaging.producers.batch import SendResult
+    from rocketray.messaging.producers.producer import NodeProducer
+    from rocketray.messaging.producers.send_future import SendFuture
 
 _Read = Callable[[bytes], dict[str, Any]]
 _STDIN = 0

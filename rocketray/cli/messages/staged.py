@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.staging.staging_api import StagedOverview
 
-__all__ = ["staged"]
-
 
 def staged(
     *,

@@ -11,8 +11,6 @@ from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
 from rocketray.views.message_records import half_record
 
-__all__ = ["transactions"]
-
 
 def transactions(
     *,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.topology.app.app import App
 
-__all__ = ["Labels", "parse_labels", "plan_of", "queues_to_read"]
-
 _LARGE_BYTES = 1 << 20  # smaller ones are uploaded before a user has read a line about it
 _IGNORES_GITIGNORE = "RAY_RUNTIME_ENV_IGNORE_GITIGNORE"  # Ray's own variable, for its uploads
 Labels = tuple[tuple[str, str], ...]

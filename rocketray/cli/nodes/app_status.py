@@ -9,13 +9,13 @@ from rocketray.base.names import RETRY_PREFIX
 from rocketray.cli.terminal.output import (
     as_time,
     counted,
-    json_fields,
     print_json,
     print_line,
     print_result,
     print_table,
 )
 from rocketray.hosting.host_status import STATUS_TIMEOUT_S
+from rocketray.views.json_fields import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     from rocketray.hosting.host_status import Host
     from rocketray.topology.app.agent_statistics import AgentStatistics
     from rocketray.topology.app.sink_statistics import SinkStatistics
-
-__all__ = [
-    "failures_of",
-    "groups_of",
-    "host_fields",
-    "idle_instances",
-    "queues_of",
-    "show_groups",
-    "show_hosts",
-    "show_problems",
-    "show_scrubs",
-    "show_unflushed",
-    "sinks_of",
-    "without_hosts",
-]
 
 _HOST_COLUMNS = ("app", "host", "machine", "pid", "state", "restarts", "version", "queues")
 _SINK_COLUMNS = ("app", "sink", "topic", "state", "batch", "rows", "rows/s", "behind", "restarts")

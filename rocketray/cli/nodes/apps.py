@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from .app_plan import Labels
 
-__all__ = ["down", "scale", "up"]
-
 _LOOK_AGAIN_S = 1.0  # each look asks Ray and every host; how late a failure is told
 _AppArgument = Annotated[
     str, typer.Argument(metavar="APP", help="The app's id.", autocompletion=complete_apps)

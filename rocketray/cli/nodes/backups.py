@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rocketray.broker.backups.manifest import Manifest
     from rocketray.cli.terminal.progress import ProgressDisplay
 
-__all__ = ["backup", "restore"]
-
 _MB = 1_000_000  # as disks are sold, and copies timed
 
 

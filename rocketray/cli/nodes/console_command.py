@@ -29,8 +29,6 @@ from .app_status import host_fields
 if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["console", "doctor_records", "host_records"]
-
 _PORT = 8480
 _ROCKETRAY = (sys.executable, "-P", "-m", "rocketray")  # -P: not from the current directory
 _COMMAND_S = 60.0  # joining a Ray takes seconds, and longer on a busy machine

@@ -13,8 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketray.base.system_topics import is_system_topic
-from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table
+from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.errors import StreamError
+from rocketray.views.json_fields import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
-
-__all__ = ["FlowSample", "Flows", "GroupFlow", "TopicFlow", "flows_between", "sample", "show_flows"]
 
 _T = TypeVar("_T")
 _GroupKey = tuple[str, str]

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["LastWord", "last_word"]
-
 _SCRIPT = r"""
 ray=
 while read -r line; do

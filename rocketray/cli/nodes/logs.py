@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from rocketray.runtime.process_logs.log_index import LogEntry
     from rocketray.runtime.process_logs.log_tails import LogTail, PartLine
 
-__all__ = ["logs"]
-
 _LINES = 200
 _LINES_MAX = 1_000_000  # the last lines are held in memory
 _LOOK_S = 0.25  # how late a line is shown

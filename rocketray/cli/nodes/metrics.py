@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["metrics"]
-
 
 def metrics(
     *,

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.runtime.files.home import Home
 
-__all__ = ["drain", "move_queue", "rebalance"]
-
 _STEP_S = 2.0  # a call returns after it, with how far the copy is
 _MB = 1_000_000
 _DISK = "UUID of the disk, or its first characters; see: rocketray topology"

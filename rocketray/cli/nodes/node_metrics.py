@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from rocketray.services.metrics.metrics_endpoint import MetricsEndpoint
     from rocketray.services.metrics.ray_mirror import RayMirror
 
-__all__ = ["LOOPBACK", "NodeMetrics"]
-
 LOOPBACK = "127.0.0.1"
 _NO_AGENT = (
     "--ray-metrics has no effect: the Ray of this node exports no metrics, because it has no agent; "

@@ -14,8 +14,6 @@ from rocketray.errors import ActorError, NodeNotRunningError
 from rocketray.runtime.files.node_description import read_description
 from rocketray.runtime.machine import whereabouts
 
-__all__ = ["ping"]
-
 
 def ping(
     *,

@@ -37,8 +37,6 @@ from .node_metrics import LOOPBACK, NodeMetrics
 if TYPE_CHECKING:
     from rocketray.actors.cluster.node import Node
 
-__all__ = ["disk", "start"]
-
 _LOG = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.5  # how long a node without its Ray goes unseen
 _PART = "node"

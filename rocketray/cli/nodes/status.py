@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["status"]
-
 _WATCHED_EVERY_S = 2.0  # two reports of each member
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # to the first cell, clear the screen, and what was scrolled off
 

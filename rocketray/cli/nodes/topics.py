@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.store.retention import RetentionPolicy
 
-__all__ = ["TopicWait", "topics"]
-
 topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
 _QUEUES_DEFAULT = 4  # as RocketMQ's producers: defaultTopicQueueNums
 _KeepOption = Annotated[

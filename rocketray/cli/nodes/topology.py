@@ -15,8 +15,6 @@ from rocketray.views.disk_records import disk_records
 
 from .topology_svg import topology_svg
 
-__all__ = ["topology"]
-
 
 def topology(
     *,

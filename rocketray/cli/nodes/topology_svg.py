@@ -9,8 +9,6 @@ from xml.sax.saxutils import escape
 
 from rocketray.cli.terminal.quantities import format_size
 
-__all__ = ["numbers_text", "topology_svg"]
-
 _WIDTH, _GAP, _PAD, _LINE = 340, 20, 14, 20  # pixels: a card, between cards, inside, a line
 _HEAD_LINES = 4  # of a card above its queues: machine, UUID, directory, state
 _NAME_MAX, _PLACE_MAX = 34, 46  # characters; 46 of 12 pixels fill a card but for its padding

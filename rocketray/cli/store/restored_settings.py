@@ -18,8 +18,6 @@ from rocketray.errors import ConfigError, StoreError
 if TYPE_CHECKING:
     from rocketray.base.config import StoreConfig
 
-__all__ = ["RestoredSettings", "StoreHostOption", "restore_lost_settings"]
-
 StoreHostOption = Annotated[
     str | None,
     typer.Option(

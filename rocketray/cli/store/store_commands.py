@@ -16,7 +16,7 @@ from rocketray.cli.arguments.lookup_options import (
     OnlyTopicOption,
     span_of,
 )
-from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.messages import one_line
 from rocketray.cli.arguments.options import (
     DialectOption,
     JsonOption,
@@ -38,6 +38,7 @@ from rocketray.cli.terminal.output import (
     print_records,
     print_table,
 )
+from rocketray.views.message_records import to_json
 
 from .store_get import get
 from .store_import import import_messages
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from rocketray.filters.subscription import Subscription
     from rocketray.message import StoredMessage
     from rocketray.store.message_store import MessageStore
-
-__all__ = ["stores"]
 
 stores = typer.Typer(
     help="Inspect, verify, recover and import store directories. Only import needs a node.",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.cli.arguments.messages import printable, to_json
 from rocketray.cli.arguments.options import JsonOption
 from rocketray.cli.arguments.store_directory import (
     DirectoryArgument,
@@ -17,11 +16,10 @@ from rocketray.cli.arguments.store_directory import (
 )
 from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
+from rocketray.views.message_records import printable, to_json
 
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
-
-__all__ = ["get"]
 
 
 def get(

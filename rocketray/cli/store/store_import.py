@@ -11,16 +11,15 @@ import typer
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
-from rocketray.cli.terminal.output import json_fields, print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
 from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.signal_handlers import stop_signals
+from rocketray.views.json_fields import json_fields
 
 if TYPE_CHECKING:
     from rocketray.services.admin.importer import Importer, ImportReport
     from rocketray.store.importing.import_source import ImportSource
-
-__all__ = ["import_messages"]
 
 
 def import_messages(

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
     from rocketray.store.reading.pull import PullLimits
 
-__all__ = ["query"]
-
 _READ_MESSAGES = 256  # of a queue at once
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
     from rocketray.store.reading.pull import GetMessageResult, MessageFilterLike, PullLimits
 
-__all__ = ["Answers", "Registered"]
-
 Registered = Mapping[str, Mapping[str, "ConsumerFilterData"]]
 _SCAN_MAX_COUNT = 10_000  # of one read; the scan continues behind it
 _KEY_MAX_COUNT = 64  # maxMsgsNumBatch

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from rocketray.store.recovery.recovery import PastRecovery, RecoveryReport
     from rocketray.store.recovery.verify import Verification
 
-__all__ = ["recover", "upgrade", "verify"]
-
 
 def verify(
     directory: DirectoryArgument,

@@ -15,8 +15,6 @@ from rocketray.runtime.clock import system_clock_ms
 if TYPE_CHECKING:
     from rocketray.base.config import StoreConfig
 
-__all__ = ["SCRUB_RATE_DEFAULT", "scrub_store"]
-
 # Sixteen times the rate of a node's own scrub, as a person waits for the end of this one.
 SCRUB_RATE_DEFAULT = format_bytes(16 * 1024 * 1024)
 _PROGRESS_S = 5.0  # between two lines on stderr

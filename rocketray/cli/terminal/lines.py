@@ -12,8 +12,6 @@ from typing import Any, BinaryIO
 
 from rocketray.errors import StreamError
 
-__all__ = ["LINE_MAX_BYTES", "parse_object", "read_lines"]
-
 LINE_MAX_BYTES = 32 * 1024 * 1024  # a body of 4 MiB, each byte as \u00xx, and its properties
 
 

@@ -19,25 +19,6 @@ from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
 
-from rocketray.views.json_fields import json_fields
-
-__all__ = [
-    "OutputClosedError",
-    "OutputReader",
-    "as_time",
-    "counted",
-    "drop_output",
-    "json_fields",
-    "print_any_text",
-    "print_bytes",
-    "print_json",
-    "print_line",
-    "print_records",
-    "print_result",
-    "print_table",
-    "progress",
-]
-
 _PIPE_BYTES = 4096  # one page, the least: such a pipe can be written to when it is empty
 _LOOK_MS = 250  # how long a signal may go unseen
 _PAUSE_S = 0.001  # a waiting reader takes what is there within microseconds

@@ -11,8 +11,6 @@ from typing import Self, TextIO
 
 from rich.console import Console
 
-__all__ = ["ProgressDisplay"]
-
 _EVERY_S = 5.0  # between two reports of one step where there is no terminal
 _AGAIN_S = 15.0  # of silence
 

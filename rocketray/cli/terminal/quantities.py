@@ -13,18 +13,6 @@ import typer
 from rocketray.base.names import QueuesPerProcess, check_queues_per_process
 from rocketray.errors import ConfigError
 
-__all__ = [
-    "format_bytes",
-    "format_duration",
-    "format_size",
-    "parse_bytes",
-    "parse_delay",
-    "parse_duration",
-    "parse_mode",
-    "parse_queues_per_process",
-    "parse_rate",
-]
-
 # 18 digits are more than any time or size has; ``int`` of millions of digits would take long.
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
 _NO_LIMIT = "none"

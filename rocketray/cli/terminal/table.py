@@ -19,8 +19,6 @@ from itertools import zip_longest
 
 from rich.cells import cell_len, chop_cells
 
-__all__ = ["table_lines"]
-
 _GAP = "  "
 _TEXT_FLOOR = 16  # a column of texts is not made narrower than that
 

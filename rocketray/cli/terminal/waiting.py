@@ -14,8 +14,6 @@ from rocketray.runtime.periodic import start_periodic_task
 
 from .output import progress
 
-__all__ = ["AGAIN_S", "waiting"]
-
 AGAIN_S = 15.0
 
 

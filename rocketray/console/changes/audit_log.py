@@ -9,8 +9,6 @@ from pathlib import Path
 
 from rocketray.errors import ConfigError
 
-__all__ = ["AUDIT_FILE", "AuditLog"]
-
 AUDIT_FILE = "console-audit.jsonl"
 
 

@@ -11,16 +11,6 @@ from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = [
-    "EXPRESSION_MAX",
-    "AskFilter",
-    "checked_texts",
-    "filter_or_name",
-    "letters_filter",
-    "looked_up",
-    "number_of",
-]
-
 AskFilter = Callable[[Callable[[NodeClient], NamedFilter]], NamedFilter]
 """Asks the node for a filter."""
 

@@ -25,8 +25,6 @@ from rocketray.views.verdicts import diff_record
 
 from .form_fields import checked_texts, filter_or_name, looked_up, number_of
 
-__all__ = ["FilterForm", "MoveForm", "would_change"]
-
 _GOALS = ("latest", "earliest", "offset", "time")
 _SCANNED_MAX = 1_000_000  # some seconds
 _EXAMPLES = 5  # a page shows them beside the counts

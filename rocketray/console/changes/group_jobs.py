@@ -22,8 +22,6 @@ from rocketray.views.group_records import move_record, plan_record
 
 from .group_forms import FilterForm, MoveForm
 
-__all__ = ["GroupJob", "GroupJobs"]
-
 # Both wait for heartbeats of the group's members, which a silent one delays until its session ends,
 # after 10 s.
 _MOVE_S = 30.0

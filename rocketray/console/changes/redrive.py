@@ -12,8 +12,6 @@ from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["RATE_MAX", "RedriveJob", "Redrives"]
-
 # A step redrives as many letters as a second may have, in one call of the node.
 RATE_MAX = 10_000
 _STEP_S = 1.0  # a step sends as many letters as a second may have

@@ -13,8 +13,6 @@ from typing import TypeVar
 from rocketray.actors.client.asked_node import AskedNode
 from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["ConsoleLink"]
-
 _T = TypeVar("_T")
 _THREADS = 16  # a call to a disk that does not answer holds one for seconds
 

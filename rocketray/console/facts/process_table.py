@@ -12,8 +12,6 @@ from typing import Any
 
 from rocketray.errors import ActorError
 
-__all__ = ["processes_of"]
-
 _PROC = Path("/proc")
 _NAME_CHARS = 60  # of a command line, which may have thousands
 _PPID_FIELD = 1  # of /proc/PID/stat, behind the name in brackets

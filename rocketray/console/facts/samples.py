@@ -14,8 +14,6 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import StreamError
 from rocketray.messaging.api.node_client import NodeClient, lag_of, of_disks_there
 
-__all__ = ["EVERY_S", "LagSample", "Samples", "TopicSample"]
-
 EVERY_S = 10.0  # each asks for the ends of all topics and the lags of all groups
 _KEPT = 360  # an hour
 # Of topics, and of groups: 360 samples of some 100 bytes each, so 72 MB of either at most.

@@ -21,8 +21,6 @@ from rocketray.views.trace_links import TRACE_ID, trace_id_of
 
 from .page_context import PageContext, Query, known, named
 
-__all__ = ["letters", "message"]
-
 _MESSAGES_MAX = 32  # each with its whole body
 _LETTERS_MAX = 200
 _GROUPS_EXPLAINED_MAX = 20

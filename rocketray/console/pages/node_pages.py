@@ -19,8 +19,6 @@ from rocketray.views.message_records import half_record
 
 from .page_context import PageContext, Query, known, shards_of
 
-__all__ = ["apps", "node_page", "waiting"]
-
 _HALVES_MAX = 100
 _MINUTES_MAX = 100
 _CHANGELOG = "-changelog"

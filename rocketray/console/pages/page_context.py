@@ -15,8 +15,6 @@ from rocketray.console.facts.samples import Samples
 from rocketray.errors import ConfigError, StreamError
 from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["PageContext", "Query", "known", "named", "shards_of"]
-
 Query = Mapping[str, str]
 """The fields of an address."""
 _T = TypeVar("_T")

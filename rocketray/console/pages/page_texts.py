@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LANGUAGES", "TEXTS", "text_in"]
-
 LANGUAGES = {"en": "English", "zh": "中文"}
 TEXTS: dict[str, tuple[str, str]] = {
     "acknowledged": ("acknowledged", "确认方式"),

@@ -16,8 +16,6 @@ from .node_pages import apps, node_page, waiting
 from .page_context import PageContext, Query
 from .topic_pages import group, groups, topic, topics
 
-__all__ = ["PAGES"]
-
 PAGES: Mapping[str, Callable[[NodeClient, Query, PageContext], dict[str, Any]]] = {
     "topics": topics,
     "topic": topic,

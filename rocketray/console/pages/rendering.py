@@ -20,8 +20,6 @@ from rocketray.views.message_records import printable
 
 from .page_texts import LANGUAGES, text_in
 
-__all__ = ["Renderer", "bar", "sparkline"]
-
 _LANGUAGE_COOKIE = "rocketray_language"
 _NAV = ("tail", "topics", "groups", "message", "letters", "waiting", "apps", "node")
 _SECTION = {"topic": "topics", "group": "groups"}

@@ -35,15 +35,6 @@ from rocketray.views.message_records import printable
 from rocketray.views.offset_or_time import time_ms_of
 from rocketray.views.verdicts import seen_record, why_of
 
-__all__ = [
-    "STEP_S",
-    "LiveTail",
-    "TailRequest",
-    "check_record",
-    "row_of",
-    "tail_record",
-]
-
 STEP_S = 0.25
 ROWS_MAX = 50
 FIRST_ROWS_MAX = 500  # what a page keeps

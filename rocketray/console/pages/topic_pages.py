@@ -22,8 +22,6 @@ from rocketray.views.topic_records import described_topic, topic_record
 
 from .page_context import PageContext, Query, known, named, shards_of
 
-__all__ = ["group", "groups", "tail_form", "topic", "topics"]
-
 _FORM = ("dry", "topic", "queue", "goal", "at", "kind", "filter")
 
 

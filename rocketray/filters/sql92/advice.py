@@ -37,8 +37,6 @@ from .operators import IN, Operator
 from .outcomes import Outcome, conflicting, outcomes
 from .printer import to_sql
 
-__all__ = ["Advice", "AdviceCode", "Sample", "advise", "tags_meant"]
-
 _OF_ROCKETMQ = ("TAGS", "KEYS")  # properties of every producer's messages
 _SHOWN_VALUE_CHARS = 40  # of a message's value in a warning
 _Warning = tuple["AdviceCode", str]

@@ -46,18 +46,6 @@ from rocketray.message import JAVA_BLANKS
 from .nodes import Kind
 from .printer import shown
 
-__all__ = [
-    "Comparator",
-    "comparator",
-    "compare_doubles",
-    "compare_texts",
-    "converter",
-    "to_boolean",
-    "to_double",
-    "to_int32",
-    "to_int64",
-]
-
 Comparator = Callable[[Any, Any], int]
 """Returns negative, zero or positive, for two present values of the kinds that it was made for."""
 

@@ -17,8 +17,6 @@ from .evaluator import Evaluator, Properties, compile_tree
 from .nodes import Expression, property_names
 from .parser import SQL_MAX_CHARS, parse
 
-__all__ = ["CACHE_SIZE", "CompiledExpression", "compile_expression"]
-
 CACHE_SIZE = 1024  # at most 4 KiB of text each, some 20 KiB with tree and closures
 _NO_PROPERTIES: Properties = {}
 

@@ -21,8 +21,6 @@ from typing import Literal, get_args
 
 from rocketray.errors import ConfigError
 
-__all__ = ["DEFAULT_DIALECT", "DIALECTS", "Dialect", "check_rules", "current_rules"]
-
 Dialect = Literal["rocketmq", "rocketray"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 

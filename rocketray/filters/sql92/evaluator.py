@@ -22,8 +22,6 @@ from .nodes import Expression, Kind, Value, as_literal, fold, kind_of
 from .operators import Operator
 from .printer import shown, to_sql
 
-__all__ = ["Evaluator", "Properties", "compile_tree"]
-
 Properties = Mapping[str, str]
 Evaluator = Callable[[Properties], bool | None]
 """Takes a message's properties; raises :class:`FilterEvaluationError`."""

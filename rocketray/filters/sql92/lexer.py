@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 from .operators import TEXT_OPERATORS, Operator, TextOperator
 
-__all__ = ["Token", "TokenKind", "tokenize"]
-
 
 class TokenKind(Enum):
     """The kind of a token; the value of one that has only one text is that text."""

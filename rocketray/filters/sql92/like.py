@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["BYTE_TOKENS_MAX", "Automaton", "compile_like", "has_any_one", "like_table"]
-
 BYTE_TOKENS_MAX = 62  # so many states fit into a signed 64-bit number
 _ANY_ONE, _ANY_NUMBER = "_", "%"  # SQL's; only ESCAPE makes them characters
 

@@ -19,29 +19,6 @@ from typing import TypeVar
 
 from .operators import Operator, TextOperator
 
-__all__ = [
-    "And",
-    "BooleanCast",
-    "Compare",
-    "Expression",
-    "IsNull",
-    "Kind",
-    "Literal",
-    "Negate",
-    "Not",
-    "Or",
-    "Property",
-    "TextTest",
-    "Value",
-    "as_literal",
-    "children",
-    "fold",
-    "is_boolean",
-    "kind_of",
-    "property_names",
-    "walk",
-]
-
 Value = str | int | float | bool | None
 """The value of an operand: text, an integer, a double, a truth value, or absent (null)."""
 

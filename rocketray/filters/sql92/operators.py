@@ -30,17 +30,6 @@ from rocketray.kernels.condition_codes import Accepts, Operation
 
 from .like import compile_like, has_any_one, like_table
 
-__all__ = [
-    "IN",
-    "TEXT_OPERATORS",
-    "Constants",
-    "Encoded",
-    "Form",
-    "Matcher",
-    "Operator",
-    "TextOperator",
-]
-
 
 class Operator(Enum):
     """A comparison: its sign, its test of two ordered values, and the orders that it accepts."""

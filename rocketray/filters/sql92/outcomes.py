@@ -21,8 +21,6 @@ from .evaluator import Evaluator, Properties, compile_tree
 from .nodes import Expression, Kind, property_names, walk
 from .operators import IN
 
-__all__ = ["Outcome", "conflicting", "outcome_of", "outcomes"]
-
 _LITERALS_MAX = 64  # with more literals, regions are not tried: the result is "anything"
 # Where a number stops fitting into an int32 or int64, and the two zeros.
 _EDGES = (0, -0.0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63))

@@ -25,8 +25,6 @@ from .lexer import Token, TokenKind, tokenize
 from .nodes import Expression, Kind, as_literal, children, is_boolean
 from .operators import IN, Form, Operator, TextOperator
 
-__all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "parse"]
-
 SQL_MAX_CHARS = 4096  # ours: RocketMQ has no limit but the stack of its parser
 DEPTH_MAX = 64  # six frames a bracket, so some 400 of Python's 1000
 NODES_MAX = 1000  # ours, too

@@ -12,8 +12,6 @@ from .lexer import TokenKind, tokenize
 from .nodes import Expression, Kind, fold
 from .operators import Form
 
-__all__ = ["shown", "to_sql"]
-
 _SHOWN_CHARS = 60  # of an expression or a value, in a sentence
 # The binding strength of nodes, loosest first, as in the grammar.
 _OR, _AND, _EQUALITY, _COMPARISON, _UNARY, _PRIMARY = range(6)

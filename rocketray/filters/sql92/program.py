@@ -25,8 +25,6 @@ from .evaluator import Evaluator, Properties, compile_tree
 from .nodes import Expression, Kind, as_literal, kind_of, property_names
 from .operators import IN, Encoded
 
-__all__ = ["compile_program", "state_of"]
-
 # A literal on the left: 5 < a is a > 5 for the instruction, which has the property first.
 _MIRRORED = {
     Accepts.LESS: Accepts.GREATER,

@@ -11,25 +11,6 @@ from .nodes import Expression, Kind, Literal, Not, is_boolean
 from .operators import TEXT_OPERATORS, Form, Operator
 from .printer import shown
 
-__all__ = [
-    "EMPTY_RANGE",
-    "INTEGER_TOO_LARGE",
-    "MIXED_LIST",
-    "NO_NUMBERS_IN_LIST",
-    "NO_TRUTH_VALUE",
-    "after_end",
-    "boolean_with_other",
-    "described",
-    "double_out_of_range",
-    "equal_to_null",
-    "expected",
-    "not_ordered",
-    "too_deep",
-    "too_long",
-    "too_many",
-    "without_property",
-]
-
 _NO_ARITHMETIC = "this dialect has no arithmetic"
 _ILLEGAL = {
     "'": "a string without its closing quote",

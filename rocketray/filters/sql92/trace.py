@@ -15,8 +15,6 @@ from .nodes import And, Expression, Not, Or, children, is_boolean, property_name
 from .outcomes import Outcome, outcome_of
 from .printer import shown, to_sql
 
-__all__ = ["TraceStep", "trace"]
-
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:

@@ -26,8 +26,6 @@ from rocketray.message import decode_text
 from .compiled import CompiledExpression
 from .program import compile_program, state_of
 
-__all__ = ["State", "VectorizedExpression"]
-
 Bytes = npt.NDArray[np.uint8]
 
 

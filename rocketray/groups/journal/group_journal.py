@@ -30,20 +30,6 @@ from rocketray.base.names import QUEUE_COUNT_MAX
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
-__all__ = [
-    "BYTES_MAX",
-    "ENTRIES_MAX",
-    "ENTRY_MAX_BYTES",
-    "EntryKind",
-    "GroupJournal",
-    "GroupJournals",
-    "JournalEntry",
-    "ReadState",
-    "Unsaved",
-    "decode_entry",
-    "encode_entry",
-]
-
 # Of 500 bytes on average. An explanation reads all of it, and a compaction writes all of it.
 ENTRIES_MAX = 1_000
 BYTES_MAX = 512 * 1024

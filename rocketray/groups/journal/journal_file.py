@@ -36,8 +36,6 @@ from .group_journal import (
     encode_entry,
 )
 
-__all__ = ["JournalFiles"]
-
 _LOG = logging.getLogger(__name__)
 _SUFFIX = ".journal"
 _FORM = FileForm("config/groupJournal/GROUP.journal")

@@ -15,8 +15,6 @@ from rocketray.filters.subscription import Subscription
 
 from .group_journal import EntryKind, JournalEntry, ReadState
 
-__all__ = ["Happening", "PlaceHistory", "Stretch", "history_of"]
-
 _ENDS = frozenset({EntryKind.TOPIC_DELETED, EntryKind.GROUP_DELETED})
 
 

@@ -41,8 +41,6 @@ from rocketray.runtime.clock import system_clock_ms
 from .node_messages import NodeMessages, queues_there
 from .system_api import NodeDelays, NodeTransactions
 
-__all__ = ["NodeClient", "lag_of", "lags_of", "of_disks_there"]
-
 # A disk that is unknown may be about to join, so callers retry as for one whose machine is down.
 _RETRY_AFTER_MS = 1000
 # 256 groups of four queues take the filter actor a quarter of a second. With a call for each, a

@@ -23,8 +23,6 @@ from rocketray.message import StoredMessage
 
 from .tails import TailNode
 
-__all__ = ["LOOK_S", "NodeLog"]
-
 # One call to the coordinator in that time, however often the log is read. A queue that was moved
 # looks idle until then: nothing is lost, as its position is read on at its new place.
 LOOK_S = 5.0

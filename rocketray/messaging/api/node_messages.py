@@ -14,8 +14,6 @@ from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import CallTransport, Endpoint, client_of
 from rocketray.store.formats.message_id import decode_offset_id
 
-__all__ = ["NodeMessages", "queues_there"]
-
 
 class NodeMessages:
     """The stored messages of a node."""

@@ -6,8 +6,6 @@ from rocketray.broker.topics.catalog import TopicConfig
 
 from .tails import TailNode
 
-__all__ = ["fence_queue"]
-
 
 def fence_queue(node: TailNode, topic: TopicConfig, queue_id: int, owner_epoch: int) -> int:
     """Have the shard store nothing of older owners; return the newest epoch: ``ShardApi.fence``.

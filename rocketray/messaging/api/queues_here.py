@@ -14,8 +14,6 @@ from rocketray.runtime.files.home import identity_of
 
 from .node_client import NodeClient
 
-__all__ = ["QueuesHere", "queues_in", "queues_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueuesHere:

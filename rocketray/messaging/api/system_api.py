@@ -22,17 +22,6 @@ from rocketray.runtime.calls.endpoint import (
     process_actor,
 )
 
-__all__ = [
-    "DelaysApi",
-    "NodeDelays",
-    "NodeTransactions",
-    "TransactionCounts",
-    "TransactionOverview",
-    "TransactionsApi",
-    "UndecidedHalf",
-    "services_of",
-]
-
 
 def services_of(disk: str) -> str:
     """Return the name of the actor that runs the services of a disk."""

@@ -13,8 +13,6 @@ from rocketray.message import StoredMessage
 
 from .node_client import NodeClient
 
-__all__ = ["RemoteTail", "TailNode", "tail_of"]
-
 
 class TailNode(Protocol):
     """A node with queues to read."""

@@ -36,8 +36,6 @@ from .member import HEARTBEAT_INTERVAL_S
 from .member_session import MemberSession
 from .start_offset import next_begin
 
-__all__ = ["AppMember"]
-
 _LOG = logging.getLogger(__name__)
 # After a change the member reports ten times a second, for two seconds. A queue changes hands in
 # two heartbeats, one that releases it and one that is granted it, and meanwhile no member reads it.

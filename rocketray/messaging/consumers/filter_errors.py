@@ -17,8 +17,6 @@ from rocketray.messaging.api.node_messages import NodeMessages
 
 from .stream_source import MemberStream
 
-__all__ = ["FilterErrorLog"]
-
 _LOG = logging.getLogger(__name__)
 
 

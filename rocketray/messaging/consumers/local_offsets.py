@@ -21,8 +21,6 @@ from rocketray.runtime.files.paths import broadcast_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.files.file_system import SYSTEM_FILES
 
-__all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
-
 SAVE_INTERVAL_MS = 5_000  # as RocketMQ's persistConsumerOffsetInterval
 _LOG = logging.getLogger(__name__)
 # It is the name of a directory: no slash, no dot at the start, at most Linux's 255 bytes. Ids of

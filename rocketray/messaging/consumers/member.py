@@ -49,8 +49,6 @@ from .queue_ownership import QueueOwnership
 from .queue_stream import QueueStreams
 from .stream_source import StreamSource
 
-__all__ = ["GroupConsumer"]
-
 _LOG = logging.getLogger(__name__)
 # A heartbeat carries commits and brings grants, so it is more frequent than RocketMQ's, which come
 # every 30 s beside separate commits. The lease of 8 s outlasts seven in a row without an answer.

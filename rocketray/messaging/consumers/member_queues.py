@@ -32,8 +32,6 @@ from .member_session import MemberSession
 from .start_offset import NextBegin, next_begin
 from .stream_source import MemberStream, QueueBounds, StreamSource
 
-__all__ = ["MemberQueues", "OnRevoke"]
-
 _LOG = logging.getLogger(__name__)
 OnRevoke = Callable[[frozenset[tuple[str, int]]], None]
 

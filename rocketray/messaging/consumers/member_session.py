@@ -32,8 +32,6 @@ from rocketray.groups.filter_plan import PlanFollower
 from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.groups.lease import Lease
 
-__all__ = ["MemberSession"]
-
 _NONE: frozenset[int] = frozenset()
 
 

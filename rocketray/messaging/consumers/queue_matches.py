@@ -26,9 +26,8 @@ from rocketray.runtime.ipc.match_ring import CAPACITY, MatchRing, StreamDescript
 from rocketray.runtime.processes import owned_name
 from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.queues.queue_gaps import QueueGaps
-from rocketray.store.reading.reader import EntryColumns, QueueReader
-
-__all__ = ["QueueMatches", "matches_of"]
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 
 class QueueMatches(Protocol):

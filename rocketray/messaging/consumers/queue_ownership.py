@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from .member_session import MemberSession
 
-__all__ = ["QueueOwnership"]
-
 
 class QueueOwnership:
     """What a member tells of its grants, to who stores on behalf of a queue; for any thread."""

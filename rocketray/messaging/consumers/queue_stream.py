@@ -14,12 +14,11 @@ from rocketray.runtime.files.paths import consumer_directory, shard_directory
 from rocketray.runtime.ipc.control_page import Doorbell, control_of
 from rocketray.runtime.ipc.match_ring import StreamDescription
 from rocketray.runtime.processes import owned_name
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .queue_matches import matches_of
 from .stream_source import QueueBounds, TakenMatches
-
-__all__ = ["QueueStream", "QueueStreams", "member_bell", "queue_bounds"]
 
 
 class QueueStreams:

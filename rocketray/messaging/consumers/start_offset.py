@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from rocketray.store.reading.pull import GetMessageStatus
 
-__all__ = ["NextBegin", "next_begin"]
-
 _LOG = logging.getLogger(__name__)
 
 

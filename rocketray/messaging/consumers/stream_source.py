@@ -12,8 +12,6 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.groups.filter_plan import QueuePart
 from rocketray.store.reading.record_spans import EntryColumns, RecordReader
 
-__all__ = ["MemberBell", "MemberStream", "QueueBounds", "StreamSource", "TakenMatches"]
-
 
 class QueueBounds(NamedTuple):
     """The first offset of a queue that still exists, and the end that readers may see."""

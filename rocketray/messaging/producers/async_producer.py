@@ -31,8 +31,6 @@ from .producer_options import ManyOptions, SendOptions
 from .send_future import MessageFuture, SendFuture
 from .transactional_sends import Transaction
 
-__all__ = ["NodeAsyncProducer"]
-
 # A send to a queue whose shard takes nothing holds a thread, for ``timeout_s``, and one queue holds
 # one: sends to other queues wait once 64 queues are in that state.
 _THREADS_MAX = 64

@@ -21,8 +21,6 @@ from rocketray.store.batches.encoded_batch import Owned, Packed, Packing, pack_b
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm, RowsPacking
 
-__all__ = ["Batch", "Destination", "SendResult", "SendResults"]
-
 
 class SendResult(NamedTuple):
     """One stored message. ``message_id`` is its unique key, or the offset id if it has none.

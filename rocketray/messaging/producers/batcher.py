@@ -28,7 +28,9 @@ from rocketray.message import Message
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.one_process import OfOneProcess
-from rocketray.store.batches.encoded_batch import MeasuredTable, Packing, RecordOptions, packed
+from rocketray.store.batches.batch_form import RecordOptions
+from rocketray.store.batches.encoded_batch import Packing, packed
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.batches.message_columns import MessageColumns
 from rocketray.store.batches.message_lists import EncodedLists
 from rocketray.store.formats.unique_id import UniqueIdGenerator
@@ -38,8 +40,6 @@ from .links import QueueLinks
 from .outcome_watch import OutcomeWatch
 from .parts import BATCH_BYTES, BATCH_MAX, Messages, Part
 from .queue_link import QueueLink, collecting_s, unacknowledged
-
-__all__ = ["BatchSettings", "Batcher"]
 
 # The most that a collected message waits while its shard keeps up; so the linger thread has 500
 # turns a second at most, and none while nothing is collected.

@@ -31,8 +31,6 @@ from rocketray.store.batches.encoded_batch import Packing, packed
 
 from .batch import Batch
 
-__all__ = ["WAITING_BYTES", "CallSender"]
-
 _LOG = logging.getLogger(__name__)
 WAITING_BYTES = RING_BYTES
 """How many bytes a link to another Ray node holds, as many as a ring."""

@@ -8,8 +8,6 @@ from rocketray.message import Message
 
 from .links import QueueLinks
 
-__all__ = ["place_delayed"]
-
 
 def place_delayed(
     links: QueueLinks,

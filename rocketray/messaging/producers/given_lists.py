@@ -29,8 +29,6 @@ from rocketray.store.batches.message_lists import (
     with_number,
 )
 
-__all__ = ["GivenLists", "Keys", "Texts"]
-
 Texts: TypeAlias = str | Sequence[str | None]
 """A text for all messages, or one for each."""
 Keys: TypeAlias = str | Sequence[str | Sequence[str] | None]

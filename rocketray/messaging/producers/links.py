@@ -38,8 +38,6 @@ from rocketray.store.batches.message_columns import RecordForm
 from .queue_link import QueueLink
 from .queue_turns import QueueTurns
 
-__all__ = ["CLOSED", "Nearby", "QueueLinks"]
-
 _LOG = logging.getLogger(__name__)
 # Between two refreshes that failures ask for: each asks the coordinator once for each topic.
 _LOOK_S = 0.5

@@ -27,8 +27,6 @@ from .parts import Content, Messages, Part, content_of, cut, cut_table
 from .producer_options import EverySend, ManyOptions, check_send, delay_in
 from .queue_selector import select_queue
 
-__all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]
-
 Table: TypeAlias = pa.Table | pa.RecordBatch
 _OF_ONE = ("unique_key", "transaction")
 # Where messages or a table are given, these are parts of each, so an option would be ignored.

@@ -25,8 +25,6 @@ from .queue_selector import select_queue
 from .send_future import MessageFuture
 from .transactional_sends import Transaction, Transactions
 
-__all__ = ["MessageSends"]
-
 # Any other option, such as a delay, may need a call for a topic or a queue that is not open yet.
 _PLAIN = frozenset({"tags", "keys", "properties", "queue_id", "sharding_key", "timeout_s"})
 # With one of these, the message must not be stored in another queue because a disk is full.

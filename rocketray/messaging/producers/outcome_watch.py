@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from .batch import Batch
 from .queue_link import QueueLink
 
-__all__ = ["OutcomeWatch", "call_logged"]
-
 _LOG = logging.getLogger(__name__)
 # The newest batch's acknowledgement ends the wait; this is the delay of reports for other shards.
 _LOOK_S = 0.002

@@ -18,17 +18,6 @@ from rocketray.runtime.ipc.ring import RING_BYTES
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.batches.message_lists import EncodedLists, MessageLists, with_number
 
-__all__ = [
-    "BATCH_BYTES",
-    "BATCH_MAX",
-    "Content",
-    "Messages",
-    "Part",
-    "content_of",
-    "cut",
-    "cut_table",
-]
-
 # With bodies of 100 bytes, 1,024 records take some 270 KiB: a ring of 4 MiB holds fifteen such
 # batches, so the shard stores some while others are built.
 BATCH_MAX = 1024

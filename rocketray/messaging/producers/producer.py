@@ -49,8 +49,6 @@ from .send_future import ListFuture, SendFuture
 from .traced_sends import TracedSends, traced_many
 from .transactional_sends import Transaction, Transactions
 
-__all__ = ["NodeProducer", "SendFuture", "SendResult", "SendResults"]
-
 
 class NodeProducer(OfOneProcess, what="producer"):
     """A producer for the topics of a cluster; safe to use from several threads."""

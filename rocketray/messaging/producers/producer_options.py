@@ -9,7 +9,7 @@ from rocketray.base.delay import Delay, DelayOptions
 from rocketray.base.meant import refuse_unknown
 from rocketray.broker.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError
-from rocketray.store.batches.encoded_batch import RecordOptions
+from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 
 from .batcher import BatchSettings
@@ -19,18 +19,6 @@ from .transactional_sends import Check, Transaction
 
 if TYPE_CHECKING:
     from rocketray.tracing import Tracing
-
-__all__ = [
-    "SEND_TIMEOUT_S",
-    "EverySend",
-    "ManyOptions",
-    "ProducerOptions",
-    "SendOptions",
-    "batch_settings",
-    "check_send",
-    "check_tracing",
-    "delay_in",
-]
 
 SEND_TIMEOUT_S = 10.0
 """RocketMQ's is 3 s; Ray needs some seconds to start a shard's process again."""

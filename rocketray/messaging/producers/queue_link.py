@@ -33,9 +33,6 @@ from .batch import Batch
 from .call_sender import CallSender
 from .ring_sender import RingSender
 
-__all__ = ["BatchSender", "QueueLink", "collecting_s", "unacknowledged"]
-
-
 _LOG = logging.getLogger(__name__)
 # An outcome is lost once SLOT_COUNT later batches were written. A producer that never asks for its
 # results reads them so, from half of that on, and not with each batch.

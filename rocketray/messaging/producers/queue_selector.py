@@ -13,8 +13,6 @@ from collections.abc import Callable
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 
-__all__ = ["QueueSelector", "select_queue"]
-
 QueueSelector = Callable[[int, Message], int]
 """Returns a message's queue, from the number of queues and the message."""
 

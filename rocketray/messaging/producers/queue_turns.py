@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 from rocketray.broker.topics.catalog import TopicConfig
 
-__all__ = ["AVOIDED_S", "STAY_MESSAGES", "STAY_S", "QueueTurns"]
-
 AVOIDED_S = 10.0
 """How long the queues of a disk are left out after one of them was unavailable, or full.
 

@@ -20,8 +20,6 @@ from rocketray.store.batches.encoded_batch import Packing
 
 from .batch import Batch
 
-__all__ = ["RingSender"]
-
 
 class RingSender:
     """The ring of one link: a :class:`~.queue_link.BatchSender`."""

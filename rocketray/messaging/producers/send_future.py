@@ -33,8 +33,6 @@ from .outcome_watch import call_logged
 from .parts import Part
 from .queue_link import QueueLink, unacknowledged
 
-__all__ = ["ListFuture", "MessageFuture", "SendFuture"]
-
 Result_co = TypeVar("Result_co", covariant=True)
 
 

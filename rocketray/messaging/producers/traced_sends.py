@@ -23,8 +23,6 @@ from .send_future import MessageFuture, SendFuture
 if TYPE_CHECKING:
     from rocketray.tracing import Sending, Tracing
 
-__all__ = ["TracedSends", "end_with", "traced_many"]
-
 
 class TracedSends:
     """:class:`MessageSends` with spans."""

@@ -44,8 +44,6 @@ from rocketray.runtime.one_process import OfOneProcess
 
 from .send_future import MessageFuture
 
-__all__ = ["Check", "CheckAnswer", "Transaction", "Transactions"]
-
 _LOG = logging.getLogger(__name__)
 # RocketMQ's broker calls a producer; here each producer asks, so a check reaches it a second after
 # it is due at most.

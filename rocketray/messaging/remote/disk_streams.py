@@ -26,8 +26,6 @@ from rocketray.runtime.ipc.control_page import Doorbell
 from .fetch_api import FetchApi
 from .fetched_streams import FetchedStreams, LocalBell
 
-__all__ = ["LOOK_S", "DiskStreams"]
-
 LOOK_S = 0.1
 """After that time it is seen that a node was started again."""
 

@@ -34,8 +34,6 @@ from rocketray.messaging.api.node_client import NodeClient
 from .fetched_tail import FetchedTail
 from .tail_wire import TailFetch
 
-__all__ = ["AskNode", "DisksTail", "TailQuery", "UnreadQueues"]
-
 _T = TypeVar("_T")
 
 

@@ -14,8 +14,6 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.groups.filter_plan import QueuePart
 from rocketray.messaging.consumers.stream_source import QueueBounds
 
-__all__ = ["POLL_MAX_S", "Fetch", "FetchApi", "FetchedQueue", "QueueFetch"]
-
 POLL_MAX_S = 5.0
 """How long a fetch waits for messages; RocketMQ's pulls wait 15 s.
 

@@ -20,8 +20,6 @@ from .fetch_wire import (
     wake_from_json,
 )
 
-__all__ = ["ATTACH", "BOUNDS", "FETCH", "LEAVE", "WAKE", "answer_fetch", "calls_of"]
-
 FETCH = "fetch"
 BOUNDS, ATTACH, WAKE, LEAVE = "bounds", "attach", "wake", "leave"
 

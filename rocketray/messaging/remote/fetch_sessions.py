@@ -36,8 +36,6 @@ from rocketray.store.reading.packed_records import pack_records
 
 from .fetch_api import POLL_MAX_S, Fetch, FetchedQueue, QueueFetch
 
-__all__ = ["FRAME_BYTES", "IDLE_S", "REPLY_BYTES", "SESSIONS_MAX", "FetchSessions"]
-
 _LOG = logging.getLogger(__name__)
 # gRPC starts a thread for each fetch that waits, so these are 200 threads at most. If all had a
 # full reply at once, that would be 200 × (4 + 1) MiB, some 1 GB.

@@ -29,19 +29,6 @@ from rocketray.runtime.calls.sent_errors import error_from_json, error_to_json
 
 from .fetch_api import POLL_MAX_S, Fetch, FetchedQueue, QueueFetch
 
-__all__ = [
-    "FRAMES",
-    "FetchRequest",
-    "bounds_from_json",
-    "bounds_to_json",
-    "queue_from_json",
-    "queue_to_json",
-    "read_reply",
-    "reply_batches",
-    "wake_from_json",
-    "wake_to_json",
-]
-
 FRAMES = pa.schema([("queueId", pa.int32()), ("frame", pa.large_binary())])
 """The schema of a reply."""
 _REQUEST_MAX_BYTES = 1 << 20  # a queue takes some 50 bytes of it: enough for 20,000 queues

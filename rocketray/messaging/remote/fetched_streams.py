@@ -35,8 +35,6 @@ from rocketray.store.reading.record_spans import EntryColumns
 
 from .fetch_api import POLL_MAX_S, Fetch, FetchApi, FetchedQueue, QueueFetch
 
-__all__ = ["CREDIT_BYTES", "MEMBER_BYTES", "FetchedStream", "FetchedStreams", "LocalBell"]
-
 _LOG = logging.getLogger(__name__)
 # As much as a reply has at most. One queue alone asks again when half is taken, so the next 2 MiB
 # travel while the member handles the other 2 MiB.

@@ -17,8 +17,6 @@ from rocketray.filters.message_filter import MessageFilter
 
 from .tail_wire import TAIL, TailFetch, TailStep
 
-__all__ = ["FetchedTail"]
-
 _RETRY_S = 1.0
 # After a step without messages; doubled, up to 0.25 s. Steps do not wait at the service, which
 # keeps nothing between them: an idle tail makes four calls a second at most.

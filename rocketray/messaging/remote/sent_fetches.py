@@ -19,8 +19,6 @@ from .fetch_wire import (
     wake_to_json,
 )
 
-__all__ = ["FetchLink", "SentFetches"]
-
 
 class FetchLink(Protocol):
     """The way to a fetch service; see ``FlightLink``."""

@@ -14,8 +14,6 @@ from rocketray.broker.filtering.tail import TopicTail
 
 from .tail_wire import STEP_BYTES, TAIL, TailFetch, TailStep, packed
 
-__all__ = ["tail_calls"]
-
 
 def tail_calls(data: Path) -> FlightCalls:
     """Return the call for the queues on the disk with that data directory."""

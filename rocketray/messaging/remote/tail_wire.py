@@ -25,8 +25,6 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.store.reading.packed_records import pack_records, unpack_records
 
-__all__ = ["STEP_BYTES", "TAIL", "TailFetch", "TailStep", "packed"]
-
 TAIL = "tail"
 """The name of the call at the fetch service."""
 STEP_BYTES = 4 * 1024 * 1024

@@ -12,8 +12,6 @@ from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, QueueKey
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["ClusterTopics"]
-
 
 class ClusterTopics:
     """The source of the topics of a running cluster; see ``TopicSource``."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from rocketray.broker.fetching.read_plan import Bounds, QueueKey, Range
 
-__all__ = ["Division", "divide"]
-
 # Half of what is read in the time that a task costs: a shared task takes little longer than one of
 # its own would, for its last queue.
 _SHARED_TASK_MESSAGES = 5000

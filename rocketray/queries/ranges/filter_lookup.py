@@ -15,8 +15,6 @@ from rocketray.filters.subscription import Subscription
 
 from .topic_queues import StoreDirectory
 
-__all__ = ["find_filter", "warn_of_later"]
-
 logger = logging.getLogger(__name__)
 
 

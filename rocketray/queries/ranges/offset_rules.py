@@ -17,20 +17,6 @@ from rocketray.errors import ConfigError, OffsetOutOfRangeError
 
 from .topic_choice import TopicChoice
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "ORIGIN",
-    "OffsetRule",
-    "QueueOffsets",
-    "check_known",
-    "offsets_from_json",
-    "offsets_to_json",
-    "parse_named",
-    "parse_rule",
-    "resolve_rule",
-]
-
 EARLIEST = -2  # these two numbers are those of Spark's Kafka source
 LATEST = -1
 ORIGIN = "@"

@@ -16,8 +16,6 @@ from rocketray.errors import ConfigError
 
 from .offset_rules import QueueOffsets
 
-__all__ = ["BatchPace", "count_waiting", "next_ends", "plan_batch", "plan_stream"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from rocketray.broker.fetching.read_plan import DiskPlace, QueueKey, Range, ReadPlan
 
-__all__ = ["TaskRange", "TaskRanges", "placed", "read_ranges"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -17,8 +17,6 @@ from rocketray.runtime.files.restorations import restorations_of
 
 from .time_search import first_in_view
 
-__all__ = ["StoreTopics"]
-
 
 class StoreTopics:
     """The source of the topics in *directory*; see ``TopicSource``.

@@ -14,8 +14,6 @@ from rocketray.errors import ConfigError
 
 from .offset_rules import LATEST, OffsetRule, check_known, parse_named
 
-__all__ = ["FindTime", "TimeRule", "offsets_at", "parse_time", "parse_times"]
-
 _TIME_MAX_MS = 1 << 53  # every whole number up to it is exact in JSON, too
 FindTime = Callable[[QueueKey, Bounds, int], int | None]
 """Returns the queue offset of the first message at a time or later, or None."""

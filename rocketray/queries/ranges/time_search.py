@@ -8,8 +8,6 @@ from rocketray.broker.fetching.read_plan import Bounds, QueueKey
 from rocketray.broker.topics.queue_views import QueueView
 from rocketray.store.reading.reader import QueueReader
 
-__all__ = ["find_in_queue", "first_in_view"]
-
 
 def find_in_queue(store: Path, key: QueueKey, held: Bounds, time_ms: int) -> int | None:
     """Return the first message of a queue that was stored at *time_ms* or later, or None.

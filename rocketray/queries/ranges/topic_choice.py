@@ -17,8 +17,6 @@ from rocketray.broker.fetching.read_plan import QueueKey
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError, TopicNotFoundError
 
-__all__ = ["TopicChoice", "assigned", "matching", "named"]
-
 _TOPICS_MAX = 1000  # each look reads the ends of all their queues
 _PATTERN_MAX_CHARS = 1000  # it is matched with each topic of the catalog, whenever that changes
 _ASSIGNED_MAX_CHARS = 1 << 20  # more than a hundred thousand queue ids

@@ -26,8 +26,6 @@ from .planning import count_waiting
 from .time_rules import TimeRule, offsets_at
 from .topic_choice import TopicChoice
 
-__all__ = ["StoreDirectory", "TopicQueues", "TopicSource"]
-
 
 class TopicSource(Protocol):
     """Where topics are looked up. One thread uses it."""

@@ -21,8 +21,6 @@ from rocketray.queries.ranges.time_rules import TimeRule
 from rocketray.store.reading.columns import COLUMN_TYPES, column_schema
 from rocketray.topology.values.group import make_filter
 
-__all__ = ["OffsetChoice", "ReadOptions", "offset_rule", "read_plan"]
-
 OffsetChoice = str | int | datetime | Mapping[int, int | str]
 """A word, an offset, a time, or an offset or a word for each queue."""
 _BATCH_ROWS = 20_000  # they fit the processor's caches; Ray Data joins batches to blocks

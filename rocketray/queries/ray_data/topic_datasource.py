@@ -42,8 +42,6 @@ from rocketray.store.reading.columns import column_schema
 
 from .read_options import ReadOptions, offset_rule, read_plan
 
-__all__ = ["TopicDatasource", "read_topic"]
-
 logger = logging.getLogger(__name__)
 
 _TASK_MESSAGES = 20_000  # some 30 ms of reading, as much as a task of Ray Data costs

@@ -23,8 +23,6 @@ from rocketray.errors import NodeNotRunningError
 from rocketray.store.batches.table_columns import check_names
 from rocketray.store.batches.taken_on import taken_on_column
 
-__all__ = ["TopicSink", "WriteOptions", "write_topic"]
-
 
 class WriteOptions(TypedDict, total=False):
     """The options of a write.

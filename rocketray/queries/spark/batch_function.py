@@ -14,8 +14,6 @@ from typing import Any
 
 from rocketray.errors import StreamError
 
-__all__ = ["BatchFunction"]
-
 _REPORT_S = 5.0  # Spark commits a batch, and reports it, some 0.1 s after the function returned
 _POLL_S = 0.01  # a stop takes as much longer at most; py4j answers in a millisecond
 _CALLBACKS = logging.getLogger("py4j.clientserver")

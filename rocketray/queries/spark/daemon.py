@@ -30,8 +30,6 @@ from rocketray.broker.fetching import reading
 from rocketray.kernels import warm_imported
 from rocketray.services.staging import message_rows
 
-__all__ = ["preload", "until_closed"]
-
 _RAISE = {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}  # instead of printing the traceback
 
 

@@ -19,8 +19,6 @@ from typing import ParamSpec, TypeVar
 from rocketray.errors import StreamError
 from rocketray.topology.app.own_code import is_installed
 
-__all__ = ["describe_failure", "place_of_failure", "plainly"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

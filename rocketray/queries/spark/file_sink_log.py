@@ -16,8 +16,6 @@ from urllib.parse import unquote, urlsplit
 
 from rocketray.errors import ConfigError, StoreError
 
-__all__ = ["committed_files"]
-
 _METADATA = "_spark_metadata"
 _LOG_NAME = re.compile(r"(\d{1,18})(\.compact)?\Z")
 _LOG_MAX_BYTES = 256 * 1024 * 1024  # a million files, of some 250 bytes each

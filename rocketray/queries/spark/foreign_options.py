@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from rocketray.base.meant import meant
 
-__all__ = ["explain_stranger"]
-
 _SIMILAR = 0.75  # one letter too many, too few or wrong in a short name
 
 _NO_SERVER = (

@@ -28,15 +28,6 @@ from rocketray.errors import ConfigError
 
 from .shims import cache_directory, make_script
 
-__all__ = [
-    "VECTOR_ARGUMENT",
-    "Java",
-    "bundled_java_home",
-    "find_java",
-    "make_shim",
-    "parse_version",
-]
-
 JAVA_VERSION_MIN = 17  # Spark 4's
 _PROBE_TIMEOUT_S = 20.0  # a JVM answers in 0.1 s; a broken wrapper may never
 _OUTPUT_MAX_CHARS = 64 * 1024  # the settings take a few thousand; a wrapper may print more

@@ -35,8 +35,6 @@ from rocketray.queries.ranges.offset_rules import (
 )
 from rocketray.queries.ranges.topic_choice import TopicChoice
 
-__all__ = ["Admission", "Position", "from_json", "to_json"]
-
 logger = logging.getLogger(__name__)
 _KEYS = {"topics", "restorations", "filter"}
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from rocketray.queries.ranges.offset_rules import ORIGIN
 
-__all__ = ["lag_metrics"]
-
 
 def lag_metrics(progress: Any) -> list[dict[str, str]]:
     """Return the metrics of each source in a query's progress; {} for sources of other formats.

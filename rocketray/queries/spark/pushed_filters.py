@@ -33,8 +33,6 @@ from rocketray.filters.subscription import Subscription, parse
 
 from .source_columns import COLUMN_SETS, ColumnSetName
 
-__all__ = ["PushedFilters", "are_handed_over"]
-
 _PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _OFFSET_MAX = (1 << 63) - 1  # of a bigint, which the column is
 _EQUAL = (EqualTo, EqualNullSafe)

@@ -29,8 +29,6 @@ from pyspark.sql.types import (
 
 from rocketray.errors import ConfigError
 
-__all__ = ["schema"]
-
 _TYPES: tuple[tuple[type, DataType], ...] = (  # a subclass before its base
     (bool, BooleanType()),
     (int, LongType()),

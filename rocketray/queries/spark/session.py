@@ -21,8 +21,6 @@ from rocketray.errors import StreamError
 from .java import Java, find_java
 from .warm_python import python_environ
 
-__all__ = ["check_callbacks", "enter_thread", "spark_session", "spark_settings"]
-
 _CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )

@@ -11,8 +11,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["cache_directory", "make_script"]
-
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
     """Return the user's cache directory, by the XDG rules."""

@@ -37,8 +37,6 @@ from .sink_runner import RestartPolicy, SinkRunner
 from .source_columns import Projection
 from .source_options import parse_options
 
-__all__ = ["SinkApp", "SinkHost"]
-
 _LOOK_AGAIN_S = 0.25  # bounds how long a signal or a failure goes unseen
 _REPORT_EVERY_S = 1.0  # a report asks Spark, and the node for its ends
 _NO_CHECKPOINT = "checkpointLocation must be specified"  # Spark's, for a query that is started

@@ -18,8 +18,6 @@ from typing import Any, Protocol
 
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 
-__all__ = ["Position", "ProgressLog", "Query", "QueryProgress", "checkpoint_position"]
-
 Position = Mapping[str, Mapping[str, int]]
 """The next queue offset by topic and queue; under ``@`` there is something else."""
 

@@ -24,8 +24,6 @@ from rocketray.topology.app.sink_statistics import SinkState
 from .failures import describe_failure, place_of_failure
 from .sink_progress import Query, QueryProgress
 
-__all__ = ["RestartPolicy", "SinkRunner"]
-
 # As long as Spark's own ``spark.sql.streaming.stopTimeout`` (session.py). At worst a stop takes
 # 35 s for the function and its report, 5 s until the query has begun, Spark's 60 s, and this for
 # the thread: 160 s.

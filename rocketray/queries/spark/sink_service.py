@@ -20,8 +20,6 @@ from .java import find_java
 from .sink import SinkApp, SinkHost
 from .sink_runner import RestartPolicy
 
-__all__ = ["SinkService"]
-
 _LOOK_AGAIN_S = 0.1  # the statistics change once a second
 _TOPIC_GRACE_S = 5.0  # agents that start at the same time create their topics within two
 _SETTLE_S = 2.0  # a checkpoint that does not fit is found when the query runs

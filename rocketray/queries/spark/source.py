@@ -69,9 +69,6 @@ from .source_options import SourceOptions, may_be_writing, parse_options
 from .task_worker import freeze_modules
 from .writer_options import parse_writer_options
 
-__all__ = ["RangesTask", "RocketRaySource"]
-
-
 _EARLIEST, _LATEST = OffsetRule(EARLIEST, {}), OffsetRule(LATEST, {})
 _FOR_STREAMS = (
     "maxOffsetsPerTrigger",

@@ -33,8 +33,6 @@ from pyspark.sql.types import (
 from rocketray.base.meant import meant
 from rocketray.errors import ConfigError
 
-__all__ = ["COLUMN_SETS", "ColumnSetName", "Projection", "Shape", "SourceColumn", "default_schema"]
-
 ColumnSetName = Literal["rocketray", "kafka"]
 Shape = Literal["as it is", "bytes", "headers", "log append time"]
 _LOG_APPEND_TIME = 1  # of Kafka's two types of a timestamp, the one that the store gives

@@ -27,8 +27,6 @@ from rocketray.topology.values.group import make_subscription
 from .foreign_options import explain_stranger
 from .source_columns import COLUMN_SETS, ColumnSetName
 
-__all__ = ["OPTION_NAMES", "BatchLimits", "SourceOptions", "may_be_writing", "parse_options"]
-
 OPTION_NAMES = (
     "topic",
     "subscribe",

@@ -21,8 +21,6 @@ from rocketray.runtime.files.node_description import read_description
 from rocketray.runtime.machine import whereabouts
 from rocketray.services.staging.staging_client import StagingClient
 
-__all__ = ["find_staging"]
-
 _LOG = logging.getLogger(__name__)
 _KEPT: dict[Path | Cluster, DiskPlace] = {}
 """The places that were found over Ray. One thread of a process uses it."""

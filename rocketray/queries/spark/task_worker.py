@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 from functools import lru_cache
 
-__all__ = ["freeze_modules"]
-
 
 @lru_cache(maxsize=1)
 def freeze_modules() -> None:

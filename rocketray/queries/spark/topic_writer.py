@@ -45,8 +45,6 @@ from .task_worker import freeze_modules
 from .writer_columns import WriterColumns
 from .writer_options import WriterOptions
 
-__all__ = ["StagedTask", "TopicBatchWriter", "TopicStreamWriter", "batch_writer", "stream_writer"]
-
 logger = logging.getLogger(__name__)
 
 # Local properties that Spark sets for the jobs of a streaming query, and hands to their tasks.

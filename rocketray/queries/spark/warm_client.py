@@ -22,8 +22,6 @@ import os
 import select
 import sys
 
-__all__ = ["READY", "VARIABLE"]
-
 VARIABLE = "ROCKETRAY_WARM_PYTHON"  # the path of the server's socket
 READY = b"."
 _READY_S = 5.0  # Spark waits for 10

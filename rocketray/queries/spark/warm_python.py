@@ -27,8 +27,6 @@ from rocketray.base.environment import process_environ
 from . import warm_client
 from .shims import cache_directory, make_script
 
-__all__ = ["WarmPython", "make_python", "python_environ", "start_warm"]
-
 _SCRIPT = """\
 #!/bin/sh
 # Made by rocketray: Spark's Python, forked from a process that has the modules loaded.

@@ -39,8 +39,6 @@ import pyspark
 from .daemon import preload
 from .warm_client import READY
 
-__all__ = ["Request", "can_fork", "parse_request", "path_changes", "serve"]
-
 _SPARKS = (
     "pyspark.daemon",
     "pyspark.worker",

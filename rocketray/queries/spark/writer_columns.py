@@ -33,9 +33,6 @@ from rocketray.store.batches.taken_on import taken_on_column
 
 from .source_columns import ColumnSetName
 
-__all__ = ["WriterColumns"]
-
-
 _KEYS = pa.list_(pa.string())
 
 

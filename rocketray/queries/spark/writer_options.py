@@ -21,8 +21,6 @@ from .foreign_options import explain_stranger
 from .source_columns import ColumnSetName
 from .source_options import OPTION_NAMES
 
-__all__ = ["WRITER_OPTIONS", "Guarantee", "WriterOptions", "parse_writer_options"]
-
 Guarantee = Literal["exactly_once", "at_least_once"]
 WRITER_OPTIONS = (
     "topic",

@@ -18,32 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
-__all__ = [
-    "CALL_TIMEOUT_S",
-    "COORDINATOR_NAME",
-    "FILTER_NAME",
-    "GATEWAY_NAME",
-    "SPARE_GATEWAY_NAME",
-    "Arguments",
-    "CallTransport",
-    "Endpoint",
-    "InProcess",
-    "InterfaceT",
-    "ResultT",
-    "ServedObjects",
-    "client_of",
-    "disk_in",
-    "does_wait",
-    "is_of_node",
-    "is_once",
-    "method_of",
-    "on_disk",
-    "once",
-    "process_actor",
-    "run_in_thread",
-    "waits",
-]
-
 # Only a whole UUID counts as a disk: apps have names of their own in the same namespace of Ray.
 _OF_DISK = re.compile(r".*@([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 CALL_TIMEOUT_S = 60.0

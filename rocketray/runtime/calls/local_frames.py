@@ -16,15 +16,6 @@ import socket
 import struct
 from typing import Any
 
-__all__ = [
-    "REPLY_MAX_BYTES",
-    "REQUEST_MAX_BYTES",
-    "FrameError",
-    "peer_user",
-    "read_frame",
-    "write_frame",
-]
-
 REQUEST_MAX_BYTES = 16 * 1024 * 1024
 """The limit of a call: three times one message of 4 MiB, which has 5.3 MiB in base64."""
 REPLY_MAX_BYTES = 1024 * 1024 * 1024

@@ -12,8 +12,6 @@ from typing import Any
 from rocketray import errors
 from rocketray.errors import StreamError
 
-__all__ = ["SentError", "error_from_json", "error_to_json", "read_error", "write_error"]
-
 SentError = StreamError | OSError
 _CLASSES: dict[str, type[StreamError]] = {
     name: found

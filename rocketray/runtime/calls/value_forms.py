@@ -33,8 +33,6 @@ from rocketray.errors import StreamError
 
 from .sent_errors import error_from_json, error_to_json
 
-__all__ = ["CallForm", "ValueForm", "call_form", "form_of"]
-
 _COLLECTIONS: Mapping[Any, Callable[[Any], Any]] = {
     list: list,
     Sequence: list,

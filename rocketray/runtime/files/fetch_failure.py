@@ -8,8 +8,6 @@ from rocketray.base.whole_file import replace_file
 
 from .paths import fetch_failure_file
 
-__all__ = ["kept_failure", "note_failure"]
-
 _TEXT_MAX_BYTES = 4096  # the text is in each report of the disk to the coordinator
 
 

@@ -15,8 +15,6 @@ from typing import Any, Protocol, TypeVar
 from .paths import config_directory
 from .state_files import read_state, write_json
 
-__all__ = ["Documents", "FileDocuments", "SavedDocuments"]
-
 _T = TypeVar("_T")
 
 

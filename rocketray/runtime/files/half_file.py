@@ -33,21 +33,6 @@ from rocketray.store.retention import FULL
 
 from .state_files import JSON_MAX_BYTES, disk_use
 
-__all__ = [
-    "WRITER_FORM",
-    "BatchName",
-    "Half",
-    "HalfFile",
-    "HalfFrame",
-    "HalfSink",
-    "HalfWriter",
-    "batch_of",
-    "check_half",
-    "new_half",
-    "read_frame",
-    "read_frames",
-]
-
 _TRAILER = struct.Struct("<4sIQ")
 _MAGIC = b"RRH1"
 _BATCH_MAX = 1 << 62  # an i64, and no longer than the 19 digits of a half's name

@@ -33,8 +33,6 @@ from .paths import identity_file
 from .private_files import DATA_MODE
 from .state_files import read_state, write_json
 
-__all__ = ["Home", "has_identity", "holds_messages", "identity_of", "settle_identity"]
-
 _FORM = FileForm("directory.json")
 
 

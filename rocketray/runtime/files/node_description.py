@@ -14,8 +14,6 @@ from rocketray.base.file_form import FileForm
 from .paths import node_file
 from .state_files import read_json, write_json
 
-__all__ = ["read_description", "write_description"]
-
 _FORM = FileForm("node.json")
 
 

@@ -18,8 +18,6 @@ from rocketray.store.files.process_locks import held_here
 from .private_files import DATA_MODE, make_directory, open_to_others
 from .state_files import disk_error
 
-__all__ = ["lock_file", "lock_node", "node_holder"]
-
 _LOG = logging.getLogger(__name__)
 
 

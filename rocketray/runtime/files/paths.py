@@ -37,37 +37,6 @@ import re
 import secrets
 from pathlib import Path
 
-__all__ = [
-    "CONTROL_PAGE",
-    "broadcast_directory",
-    "config_directory",
-    "consumer_directory",
-    "control_path",
-    "coordinator_directory",
-    "fetch_failure_file",
-    "fetch_lock_file",
-    "fetch_port_file",
-    "fetch_service_file",
-    "filter_doorbell_path",
-    "filters_file",
-    "free_runtime_directory",
-    "identity_file",
-    "journal_directory",
-    "local_socket",
-    "log_index_file",
-    "logs_of",
-    "node_file",
-    "process_doorbell_path",
-    "producer_rings_directory",
-    "runtime_directories",
-    "runtime_directory",
-    "runtime_link",
-    "shard_directory",
-    "staged_directory",
-    "token_file",
-    "writers_directory",
-]
-
 CONTROL_PAGE = "control"
 _RANDOM_END = "-[0-9a-f]{16}"  # of 8 random bytes: free_runtime_directory()
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's own place for shared memory

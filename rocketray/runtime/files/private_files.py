@@ -13,16 +13,6 @@ from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
-__all__ = [
-    "DATA_MODE",
-    "is_own_directory",
-    "make_directory",
-    "make_private_directory",
-    "make_private_parents",
-    "open_to_others",
-    "write_secret",
-]
-
 DATA_MODE = 0o700  # of data directories, unless the operator gives another one
 _DIRECTORY_MODE, _SECRET_MODE = 0o700, 0o600
 

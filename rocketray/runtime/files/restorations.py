@@ -19,8 +19,6 @@ from rocketray.errors import StoreError
 
 from .state_files import read_json, write_json
 
-__all__ = ["RESTORED_FILE", "Restoration", "note_restoration", "restorations_of"]
-
 RESTORED_FILE = "restored.json"
 _FORM = FileForm(RESTORED_FILE)
 _ID_MAX_CHARS = 64  # ours have 32: uuid4().hex

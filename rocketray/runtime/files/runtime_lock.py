@@ -36,8 +36,6 @@ from rocketray.store.files.process_locks import held_here
 from .paths import free_runtime_directory, runtime_directories, runtime_directory, runtime_link
 from .private_files import is_own_directory, make_private_directory, make_private_parents
 
-__all__ = ["RuntimeLock", "RuntimeMark", "abandoned", "remove_abandoned", "remove_runtime"]
-
 _LOG = logging.getLogger(__name__)
 _LOCK = "lock"
 _REMOVED = ".removed"

@@ -27,18 +27,6 @@ from rocketray.store.retention import DiskUse
 
 from .paths import broadcast_directory, config_directory
 
-__all__ = [
-    "JSON_MAX_BYTES",
-    "disk_error",
-    "disk_use",
-    "read_json",
-    "read_state",
-    "remove_half_written",
-    "remove_state",
-    "repaired_files",
-    "write_json",
-]
-
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 # Groups with 100,000 offsets have 4.2 MB (decisions.md), fifteen times less than this.

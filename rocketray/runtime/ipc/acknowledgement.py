@@ -12,8 +12,6 @@ from rocketray.kernels.ring_numbers import (
     SLOT_PENDING,
 )
 
-__all__ = ["Ack", "AppendStatus", "Durability"]
-
 
 class Durability(IntEnum):
     """When a frame is acknowledged: once it is in the log's memory, or on disk; kernels read it."""

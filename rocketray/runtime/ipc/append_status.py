@@ -18,8 +18,6 @@ from rocketray.errors import (
 
 from .acknowledgement import AppendStatus
 
-__all__ = ["refusal", "status_of"]
-
 
 def refusal(status: AppendStatus, shard: str, data: Path, *, is_here: bool = True) -> StreamError:
     """Return the error for which the shard refused the batch.

@@ -39,16 +39,6 @@ from rocketray.runtime.files.private_files import make_private_parents
 from rocketray.store.files.file_maps import map_file
 from rocketray.store.files.file_system import few_enough_files
 
-__all__ = [
-    "LINE_BYTES",
-    "AdaptiveSpin",
-    "ControlPage",
-    "Doorbell",
-    "SharedCounter",
-    "SharedFile",
-    "control_of",
-]
-
 LINE_BYTES = 64
 _PAGE_BYTES = 4096  # the least that can be mapped: room for 64 lines
 _SPIN_CYCLES = 600_000  # at 2 to 3 GHz as long as the time below

@@ -18,8 +18,6 @@ import numpy as np
 from rocketray.errors import StoreVersionError
 from rocketray.store.files.file_maps import map_file
 
-__all__ = ["ControlView"]
-
 _LINE_NUMBERS = 64 // 8  # a line of 64 bytes, in 8-byte numbers
 _FORMAT = int.from_bytes(b"rktrctl1", "little")
 _VISIBLE = 1 * _LINE_NUMBERS

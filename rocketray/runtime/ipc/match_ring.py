@@ -33,8 +33,6 @@ from rocketray.filters.subscription import Subscription
 from .control_page import LINE_BYTES, SharedFile
 from .ring import RingCorruptError
 
-__all__ = ["CAPACITY", "MatchRing", "StreamDescription", "StreamState"]
-
 # 24 bytes each: 1.5 MiB for a member's queue. The stream pauses when the member is so far behind.
 CAPACITY = 65_536
 _PAGE_BYTES = 4096

@@ -24,8 +24,6 @@ from rocketray.kernels import futex
 
 from .control_page import AdaptiveSpin, SharedFile
 
-__all__ = ["SLOTS", "ProcessDoorbell", "QueueBell", "RungSlots"]
-
 SLOTS = 1024  # as many as a topic may have queues, so those of one topic share none
 _PAGE_BYTES = 4096
 _SLOT_BYTES = 8

@@ -43,16 +43,6 @@ from rocketray.kernels.drain import (
 from .acknowledgement import Ack, AppendStatus, Durability
 from .control_page import LINE_BYTES, AdaptiveSpin, SharedFile
 
-__all__ = [
-    "RING_BYTES",
-    "SLOT_COUNT",
-    "SMALL_RING_BYTES",
-    "Frame",
-    "ProducerRing",
-    "RingCorruptError",
-    "ShardRing",
-]
-
 RING_BYTES = 4 * 1024 * 1024
 """Twice the largest batch of a ring: larger ones are sent by a call."""
 SMALL_RING_BYTES = 128 * 1024

@@ -22,8 +22,6 @@ from typing import BinaryIO
 
 from rocketray.runtime.files.paths import log_index_file
 
-__all__ = ["LogEntry", "drop_lost_logs", "note_log", "read_logs"]
-
 _KEPT = 500  # some 200 KB, which each rocketray logs reads
 _FILE_MAX_BYTES = 16 << 20  # only a damaged file is larger: drop_lost_logs() runs at each start
 _NODE = "node"

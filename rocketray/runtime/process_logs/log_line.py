@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-__all__ = ["PRINT", "LogLine", "MessagePlace", "formatter", "parse_lines", "place_extra"]
-
 PRINT = "PRINT"
 """The level of a printed line."""
 _FORMAT = "%(asctime)s %(levelname)s %(name)s%(place)s: %(message)s"

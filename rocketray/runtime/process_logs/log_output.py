@@ -27,16 +27,6 @@ from rocketray.runtime.processes import is_alive
 from .log_index import LogEntry, note_log
 from .log_line import formatter
 
-__all__ = [
-    "PrintedLines",
-    "limit_log",
-    "log_in_file",
-    "note_own_log",
-    "own_log",
-    "rotate",
-    "show_in_worker",
-]
-
 LOG_MAX_BYTES = 32 << 20
 """Of one file; with the old ones, stdout and stderr of a process have 192 MiB at most."""
 OLD_FILES = 2

@@ -21,8 +21,6 @@ from .log_index import LogEntry
 from .log_line import LogLine, parse_lines
 from .log_output import OLD_FILES, old_name
 
-__all__ = ["LogTail", "PartLine", "merged"]
-
 TAIL_BYTES = 4 << 20  # some 40,000 lines
 _CHUNK_BYTES = 1 << 20  # and the longest line that is shown as one
 

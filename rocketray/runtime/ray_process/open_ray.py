@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CLOSE_RAY", "OPEN_RAY", "OPEN_RAY_PROBLEM"]
-
 OPEN_RAY = (
     "it asks for no token, so any program that can reach its ports can run code as the node's user"
 )

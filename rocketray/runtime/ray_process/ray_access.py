@@ -39,18 +39,6 @@ from rocketray.runtime.machine import user_name
 
 from .open_ray import OPEN_RAY_PROBLEM
 
-__all__ = [
-    "asks_for_token",
-    "auth_mode",
-    "forget_token",
-    "is_refused",
-    "knows_ray",
-    "ray_directory",
-    "token_for_node",
-    "using_token",
-    "warn_of_joined_ray",
-]
-
 _LOG = logging.getLogger(__name__)
 _MODE, _PATH, _TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN"
 _DISABLED, _WITH_TOKEN = "disabled", "token"

@@ -16,8 +16,6 @@ import ray
 
 from rocketray.errors import ForkedError
 
-__all__ = ["refuse_inherited_ray"]
-
 _process = os.getpid()
 _inherited_from: int | None = None
 _LIBC = ctypes.CDLL(None)

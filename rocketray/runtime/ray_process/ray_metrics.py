@@ -9,8 +9,6 @@ from typing import Any
 
 from .ray_runtime import ray
 
-__all__ = ["exports_metrics", "instruments"]
-
 
 def exports_metrics() -> bool:
     """Return whether an agent of the Ray node that this process is on exports metrics."""

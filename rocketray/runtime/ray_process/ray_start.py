@@ -25,8 +25,6 @@ from typing import Any
 
 import ray
 
-__all__ = ["START_MAX_S", "small_and_soon"]
-
 START_MAX_S = 120
 """How long each server of a Ray may take to start."""
 _LOOK_S = 0.02  # a question to a GCS on this machine; Ray itself sleeps a second

@@ -44,8 +44,6 @@ from rocketray.runtime.processes import is_alive
 
 from .server_probe import ServerProbe
 
-__all__ = ["AwayNote", "RayWatch", "Worker", "connect_error", "end_processes", "gcs_away_s"]
-
 _LOG = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 2.0  # of each of two servers: a look takes 4 s at worst, and not 1
 _SILENCE_S = 10.0  # several looks, so that one lost packet is no loss

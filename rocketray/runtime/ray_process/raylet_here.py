@@ -9,8 +9,6 @@ import logging
 
 import ray
 
-__all__ = ["no_raylet", "tell_of_no_raylet"]
-
 _LOG = logging.getLogger(__name__)
 
 

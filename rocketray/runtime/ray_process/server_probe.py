@@ -10,8 +10,6 @@ import socket
 import time
 from collections.abc import Callable
 
-__all__ = ["ServerProbe"]
-
 _CONNECT_TIMEOUT_S = 2.0
 """So long one call takes at worst, every ``_INTERVAL_S``."""
 _INTERVAL_S = 5.0

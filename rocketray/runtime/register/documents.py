@@ -53,8 +53,6 @@ from rocketray.runtime.files.state_files import JSON_MAX_BYTES
 from .register import Register, check_create_only
 from .register_keys import check_size
 
-__all__ = ["DocumentWriter", "RegisterDocuments"]
-
 _T = TypeVar("_T")
 _FORM = FileForm("NAME/NUMBER")
 _KEPT = 4

@@ -28,8 +28,6 @@ from rocketray.errors import ConfigError, RegisterUnavailableError
 
 from .register_keys import check_folder, check_key, check_size, is_key
 
-__all__ = ["EtcdRegister"]
-
 _T = TypeVar("_T")
 _PROTOCOLS = {"etcd": "http", "etcds": "https"}
 _REQUEST_S = 5.0

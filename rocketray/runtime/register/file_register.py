@@ -26,8 +26,6 @@ from rocketray.errors import ConfigError, RegisterUnavailableError
 
 from .register_keys import VALUE_MAX_BYTES, check_folder, check_key, check_size
 
-__all__ = ["FileRegister"]
-
 _REMAINS_S = 3600.0
 """No process writes a value for so long: older temporary files are those of killed processes."""
 

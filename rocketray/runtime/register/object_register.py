@@ -24,8 +24,6 @@ from rocketray.errors import ConfigError, RegisterUnavailableError
 
 from .register_keys import check_folder, check_key, check_size
 
-__all__ = ["ObjectRegister"]
-
 _REQUEST_S = 5.0
 """How long one request may take; obstore repeats a failed one up to three times."""
 _CALL_S = 10.0

@@ -21,8 +21,6 @@ from rocketray.errors import ConfigError, RegisterUnavailableError
 
 from .file_register import FileRegister
 
-__all__ = ["Register", "check_create_only", "open_register"]
-
 _PROBES = "probe"
 _PACKAGES = {
     **dict.fromkeys(("s3", "gs", "az"), "obstore"),

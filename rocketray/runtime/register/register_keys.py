@@ -10,8 +10,6 @@ import re
 
 from rocketray.errors import StoreError
 
-__all__ = ["KEY_MAX_LENGTH", "VALUE_MAX_BYTES", "check_folder", "check_key", "check_size", "is_key"]
-
 KEY_MAX_LENGTH = 200
 """A file system allows 255 for the last part, S3 1024 for all parts and the prefix of the URL."""
 VALUE_MAX_BYTES = 1024 * 1024

@@ -19,8 +19,6 @@ from rocketray.runtime.files.home import Home
 
 from .register import Register
 
-__all__ = ["RollCall", "answer", "caller"]
-
 _KEY = "standby/call"
 
 

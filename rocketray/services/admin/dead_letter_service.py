@@ -13,8 +13,6 @@ from rocketray.messaging.producers.producer import NodeProducer
 
 from .dead_letters import letter_boxes, letters, redrive
 
-__all__ = ["DeadLetterService"]
-
 # A page is the result of one call, in memory on both sides; one body more at most.
 _PAGE_LETTERS = 256
 _PAGE_BYTES = 4 * 1024 * 1024

@@ -70,8 +70,6 @@ from rocketray.store.formats.sys_flag import TRANSACTION
 
 from .letters_there import letters_there, redrive_there
 
-__all__ = ["Journal", "letter_boxes", "letters", "redrive"]
-
 _FORM = FileForm("config/redriven/TOPIC.json")
 _DONE_MAX = 100_000_000  # letters in a journal; a damaged one could ask for any amount of memory
 # Larger by one body at most, so 8 MiB. A batch has to fit in one file of the log, so that it is

@@ -41,8 +41,6 @@ from rocketray.store.formats.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TR
 from rocketray.store.importing.import_batch import ImportBatch
 from rocketray.store.importing.import_source import ImportSource, SourceRecord
 
-__all__ = ["ImportReport", "Importer", "QueueImport"]
-
 # A batch is the argument of one call to the shard. Each of a source's queues collects one, so an
 # import of 1,000 queues holds 500 MiB at most.
 _BATCH_BYTES = 512 * 1024

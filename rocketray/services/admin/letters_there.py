@@ -8,8 +8,6 @@ from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 
-__all__ = ["letters_there", "redrive_there"]
-
 _CALL_MAX = 1000  # a call has a minute (CALL_TIMEOUT_S), and each batch of 256 is synced to disk
 
 

@@ -10,8 +10,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.filter_plans import PlanProgress
 from rocketray.groups.groups_api import GroupsApi
 
-__all__ = ["migrate"]
-
 _LOOK_S = 0.2  # members report each second, so a look sooner rarely sees more
 _TELL_S = 5.0  # between two lines about what the command waits for
 

@@ -12,8 +12,6 @@ from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.groups.groups_api import GroupsApi
 from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["OffsetMove", "Target", "carry_out", "plan_moves"]
-
 Target = Literal["earliest", "latest"]
 _LOOK_S = 0.1  # members that rebalance report as often
 

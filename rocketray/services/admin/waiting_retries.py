@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rocketray.base.delay import DELAY_LEVELS_MS, REAL_TOPIC
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.marks import REAL_TOPIC
 from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.filtering.block_scan import BlockScan
 from rocketray.broker.retries.retry_records import retry_topic
@@ -21,8 +22,6 @@ from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.api.queues_here import queues_of
-
-__all__ = ["WaitingRetries", "waiting_retries"]
 
 
 @dataclass(frozen=True, slots=True)

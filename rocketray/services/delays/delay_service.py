@@ -24,7 +24,7 @@ from rocketray.base.file_form import FileForm
 from rocketray.base.recall import RecallHandle
 from rocketray.base.system_topics import SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.base.whole_file import replace_file
-from rocketray.broker.retries.deliveries import Submit, at_once
+from rocketray.broker.retries.deliveries import Place, Submit, at_once
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.errors import StreamError
@@ -38,10 +38,8 @@ from rocketray.services.system.node_link import NodeLinks
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
 
-from .schedule import Place, Schedule
+from .schedule import Schedule
 from .waiting_records import WaitingLog
-
-__all__ = ["DelayService"]
 
 _LOG = logging.getLogger(__name__)
 _FORM = FileForm("config/deliveriesUnderWay.json")

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
 
-__all__ = ["DoneMarks"]
-
 _FILE_BYTES = 64 * 1024  # for 524,288 messages; whole files are removed, so that many are the unit
 _BITS = 8
 

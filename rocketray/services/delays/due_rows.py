@@ -15,8 +15,6 @@ from rocketray.message import ForwardedMessage, StoredMessage
 from .due_times import Due
 from .waiting_queue import WaitingQueue
 
-__all__ = ["NOWHERE", "DueRow", "read_rows"]
-
 _LOG = logging.getLogger(__name__)
 NOWHERE: Place = "", 0
 """The target of a message that does not name its topic."""

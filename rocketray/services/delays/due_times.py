@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Due", "DueTimes"]
-
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
 

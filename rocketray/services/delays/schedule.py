@@ -44,8 +44,6 @@ from .due_times import Due, DueTimes
 from .waiting_queue import WaitingQueue
 from .waiting_records import CLOCK_STEP_MS, Int64s, WaitingLog
 
-__all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
-
 _LOG = logging.getLogger(__name__)
 # What a power failure may repeat (invariant 2). Bodies are counted after they are read, so a batch
 # may be larger than the limit of bytes by what is read at once: 64 bodies of 4 MiB, or 256 MiB.

@@ -12,18 +12,16 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.delay import TIMER_ROLLED_FROM
+from rocketray.base.marks import TIMER_ROLLED_FROM
 from rocketray.base.system_topics import TIMER_TOPIC
 from rocketray.broker.topics.old_files import old_files
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
-from rocketray.store.reading.reader import EntryColumns
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .done_marks import DoneMarks
 from .due_times import DueTimes
 from .waiting_records import Int64s, WaitingLog, WaitingRecords
-
-__all__ = ["WaitingQueue"]
 
 _BLOCK_ENTRIES = 8192  # 160 KiB of queue entries
 # A call rolls 4,096 messages at most, as deliveries wait for it; in batches of 64, as their bodies

@@ -16,24 +16,16 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.delay import (
-    DELAY_LEVELS_MS,
-    DELAY_MAX_MS,
-    TIMER_DELAY_MS,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_PRECISION_MS,
-    TIMER_ROLLED_FROM,
-)
+from rocketray.base.delay import DELAY_LEVELS_MS, DELAY_MAX_MS, TIMER_PRECISION_MS
+from rocketray.base.marks import TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_OUT_MS, TIMER_ROLLED_FROM
 from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import StoreError
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.files.file_system import FileSystem
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .due_times import Due
-
-__all__ = ["CLOCK_STEP_MS", "Int64s", "WaitingLog", "WaitingRecords"]
 
 _LOG = logging.getLogger(__name__)
 CLOCK_STEP_MS = 1000  # a clock that went back by less counts as unchanged

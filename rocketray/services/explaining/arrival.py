@@ -36,16 +36,6 @@ from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION
 
 from .cause import Cause, time_text
 
-__all__ = [
-    "KEPT_TOPICS",
-    "OWN_TOPICS",
-    "Arrival",
-    "arrival_of",
-    "copies_with",
-    "due_ms",
-    "is_before_arrival",
-]
-
 OWN_TOPICS = (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
 """The topics that hold a message before it is in its own topic."""
 KEPT_TOPICS = (SCHEDULE_LETTERS, TRANSACTION_LETTERS, GIVEN_UP_TOPIC)

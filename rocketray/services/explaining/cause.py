@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Self
 
-__all__ = ["Cause", "time_text"]
-
 _END_OF_YEAR_9999_MS = 253_402_300_800_000
 
 

@@ -35,7 +35,7 @@ from rocketray.groups.journal.passages import Happening
 from rocketray.hashing import tags_code
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient
-from rocketray.store.reading.reader import EntryColumns
+from rocketray.store.reading.record_spans import EntryColumns
 
 from .arrival import arrival_of
 from .cause import Cause
@@ -44,8 +44,6 @@ from .inquiry import Inquiry
 from .retry_trace import trace_of
 from .returned import Returned, find_absent, find_returned
 from .rules import GroupFacts, StandsStill, explain_copy, explain_stored
-
-__all__ = ["CauseRow", "CauseTable", "explain_range"]
 
 _COPIES_MAX = 100_000  # they are objects, unlike the messages of the range
 _ARRIVALS_MAX = 1_000  # each takes some calls

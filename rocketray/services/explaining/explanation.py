@@ -10,8 +10,6 @@ from rocketray.filters.verdict_values import ExplainStep
 
 from .cause import Cause
 
-__all__ = ["Cause", "Explanation", "Found", "TimelineEvent"]
-
 Found = tuple[Cause | None, ExplainStep]
 """A step, with the cause if it is the last one."""
 

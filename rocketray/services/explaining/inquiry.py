@@ -40,8 +40,6 @@ from .rules import (
 from .suggestions import like, like_keys
 from .timeline import GroupPart, timeline_of
 
-__all__ = ["Inquiry", "inquire"]
-
 _FOUND_MAX = 1_000  # of a key in a topic; the newest message is explained, the others are counted
 _SHOWN = 5  # other messages with the same key that are listed
 _LOOKS = 64  # messages tested with the predicate to find the one that stops a group

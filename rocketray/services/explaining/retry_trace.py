@@ -21,16 +21,6 @@ from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import due_ms
 
-__all__ = [
-    "RetryTrace",
-    "Stage",
-    "first_of",
-    "is_given_back",
-    "may_hold_copies",
-    "trace",
-    "trace_of",
-]
-
 # A message has two copies for each of its 16 retries, and a dead letter. One without a unique key
 # is looked for by its first key, which other messages may have.
 _COPIES_MAX = 1000

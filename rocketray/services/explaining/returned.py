@@ -28,8 +28,6 @@ from rocketray.store.formats.message_id import decode_offset_id
 from .arrival import OWN_TOPICS
 from .retry_trace import is_given_back, may_hold_copies
 
-__all__ = ["Returned", "find_absent", "find_returned"]
-
 
 @dataclass(frozen=True, slots=True)
 class Returned:

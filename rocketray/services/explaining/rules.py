@@ -30,15 +30,6 @@ from .cause import Cause, time_text
 from .explanation import Found
 from .retry_trace import RetryTrace, Stage
 
-__all__ = [
-    "GroupFacts",
-    "Judge",
-    "StandsStill",
-    "explain_copy",
-    "explain_stored",
-    "explain_without_group",
-]
-
 Judge = Callable[[Subscription], FilterVerdict]
 
 

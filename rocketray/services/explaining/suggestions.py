@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from rocketray.base.meant import meant
 from rocketray.messaging.api.node_client import NodeClient
 
-__all__ = ["like", "like_keys"]
-
 _MOST = 3
 _NEWEST = 64  # messages of all topics whose keys are compared
 

@@ -28,8 +28,6 @@ from .explanation import TimelineEvent
 from .retry_trace import may_hold_copies
 from .rules import GroupFacts, Judge
 
-__all__ = ["GroupPart", "timeline_of"]
-
 _COPIES_MAX = 1_000  # as retry_trace.py
 _ENDINGS = {"commit": "committed", "rollback": "rolled back", "abandon": "abandoned"}
 _KEPT = {

@@ -23,8 +23,6 @@ from rocketray.messaging.api.system_api import TransactionCounts
 
 from .node_readings import NodeReadings, read_node
 
-__all__ = ["families_of", "metrics_of"]
-
 _TOPIC = ("cluster", "node_type", "topic", "is_system")
 _QUEUE = ("cluster", "node_type", "topic", "queue_id")
 _GROUP = ("cluster", "node_type", "topic", "consumer_group", "is_retry")

@@ -30,8 +30,6 @@ from prometheus_client.metrics_core import Metric
 
 from rocketray.errors import ConfigError, StreamError
 
-__all__ = ["Access", "MetricsEndpoint"]
-
 _LOG = logging.getLogger(__name__)
 _KEPT_S = 1.0
 _REQUEST_S = 10.0  # a client that neither sends nor reads holds one of the connections for so long

@@ -21,8 +21,6 @@ from rocketray.messaging.api.node_client import NodeClient, lags_of, of_disks_th
 from rocketray.messaging.api.node_messages import queues_there
 from rocketray.messaging.api.system_api import TransactionOverview
 
-__all__ = ["NodeReadings", "read_node"]
-
 _T = TypeVar("_T")
 _RETRY_AFTER_MS = 1000  # nothing retries before the next scrape: the error becomes a reason
 

@@ -18,8 +18,6 @@ from prometheus_client.metrics_core import Metric
 
 from rocketray.errors import StreamError
 
-__all__ = ["Instruments", "RayMirror"]
-
 _LOG = logging.getLogger(__name__)
 _INTERVAL_S = 10.0  # as often as Ray's agents report by default
 _QUEUE = "queue_id"

@@ -23,27 +23,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.base.delay import (
-    DELAY_MAX_MS,
-    REAL_QUEUE_ID,
-    REAL_TOPIC,
-    TIMER_DELIVER_MS,
-    TIMER_OUT_MS,
-    TIMER_PRECISION_MS,
-    TIMER_QUEUE_ID,
-)
+from rocketray.base.delay import DELAY_MAX_MS, TIMER_PRECISION_MS, TIMER_QUEUE_ID
+from rocketray.base.marks import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS
 from rocketray.base.names import check_topic
 from rocketray.base.system_topics import TIMER_TOPIC, check_open_topic
 from rocketray.errors import InvalidMessageError
 from rocketray.kernels.hashing import hash_spans
 from rocketray.message import SHARDING_KEY
 from rocketray.messaging.producers.parts import cut_table
-from rocketray.store.batches.encoded_batch import MeasuredTable, packed
+from rocketray.store.batches.encoded_batch import packed
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.batches.taken_on import keyed_column
 from rocketray.store.batches.text_columns import text_column
 from rocketray.store.formats.unique_id import UniqueIdGenerator
-
-__all__ = ["MESSAGE_COLUMNS", "MessageRows", "RowFrame"]
 
 MESSAGE_COLUMNS = ("body", "tags", "keys", "properties")
 _HOST = "127.0.0.1"  # in unique keys, whose random number tells tasks apart

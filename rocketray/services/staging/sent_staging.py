@@ -35,8 +35,6 @@ from .staging_wire import (
     overview_from_json,
 )
 
-__all__ = ["HalfUpload", "SentStaging"]
-
 _CHUNK_BYTES = 1024 * 1024  # a frame may be small, and each batch of a stream has a header
 _RETRY_AFTER_MS = 1000  # Ray starts a gateway that ended again; the spare answers before
 

@@ -10,8 +10,6 @@ from rocketray.store.age_clock import AgeClock
 
 from .staging_api import StagedWork
 
-__all__ = ["StagedHalves"]
-
 
 class StagedHalves:
     """The files of one directory; for one thread at a time."""

@@ -15,8 +15,6 @@ from rocketray.runtime.files.half_file import HalfFrame, read_frame
 from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.append_status import refusal
 
-__all__ = ["StagedTargets"]
-
 # A call names the frames, and the shard reads them from the half: so much is in its memory.
 _CALL_BYTES = 8 * 1024 * 1024
 # To another disk the bytes themselves travel, as arguments of a Ray call: in memory on both sides.

@@ -8,15 +8,6 @@ from typing import Literal, Protocol
 
 from rocketray.runtime.files.half_file import BatchName, Half
 
-__all__ = [
-    "StagedBatch",
-    "StagedCounts",
-    "StagedOverview",
-    "StagedWork",
-    "StagingApi",
-    "StagingVerdict",
-]
-
 StagingVerdict = Literal["decided", "repeated"]
 """Whether this call decided the batch, or an earlier one had."""
 

@@ -27,8 +27,6 @@ from .staging_wire import (
     parse,
 )
 
-__all__ = ["staging_calls"]
-
 _SHOWN_MAX = 1000  # batches in an overview, whatever a client asks for
 
 

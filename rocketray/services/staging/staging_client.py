@@ -18,8 +18,6 @@ from rocketray.runtime.files.paths import staged_directory
 
 from .sent_staging import HalfUpload, SentStaging
 
-__all__ = ["StagingClient"]
-
 # Small batches are in their topics within milliseconds; a large one is asked for twenty times a
 # second.
 _POLL_S, _POLL_MAX_S = 0.002, 0.05

@@ -43,8 +43,6 @@ from .staged_halves import StagedHalves
 from .staging_api import StagedBatch, StagedCounts, StagedOverview, StagingVerdict
 from .writer_ledger import DecidedBatch, WriterLedger, WriterState
 
-__all__ = ["HalfTargets", "StagingEngine", "StagingLimits"]
-
 _LOG = logging.getLogger(__name__)
 # A step waits so long for what it began, with the service's lock: decisions wait for it. Shorter
 # than PATIENCE_S, because here a driver waits for each decision.

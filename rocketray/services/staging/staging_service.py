@@ -19,8 +19,6 @@ from .staging_api import StagedBatch, StagedOverview, StagingVerdict
 from .staging_engine import HalfTargets, StagingEngine
 from .writer_ledger import WriterLedger
 
-__all__ = ["StagingService", "has_staged"]
-
 _LOG = logging.getLogger(__name__)
 _IDLE_MS = 60_000  # a decision wakes the thread
 _FAILED_MS = 1000

@@ -14,24 +14,6 @@ from rocketray.runtime.files.half_file import BatchName, Half
 
 from .staging_api import StagedBatch, StagedCounts, StagedOverview, StagedWork
 
-__all__ = [
-    "CHUNKS",
-    "DECIDE",
-    "DROP",
-    "IS_APPLIED",
-    "OVERVIEW",
-    "PUBLISH",
-    "QUEUES",
-    "UPLOAD",
-    "batch_from_json",
-    "batch_to_json",
-    "halves_from_json",
-    "name_from_json",
-    "overview_from_json",
-    "overview_to_json",
-    "parse",
-]
-
 DECIDE, PUBLISH, IS_APPLIED, DROP = "decide-staged", "publish", "is-applied", "drop-staged"
 OVERVIEW, QUEUES, UPLOAD = "staged", "queues", "half"
 CHUNKS = pa.schema({"chunk": pa.large_binary()})

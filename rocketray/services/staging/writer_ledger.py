@@ -23,8 +23,6 @@ from rocketray.errors import StoreError
 from rocketray.runtime.files.half_file import BatchName, Half, check_half
 from rocketray.runtime.files.state_files import read_state, remove_state, write_json
 
-__all__ = ["DecidedBatch", "WriterLedger", "WriterState"]
-
 _LOG = logging.getLogger(__name__)
 _FORM = FileForm("config/stagedBatches/*.json")
 # A run that was replaced is refused as long as it is among these: it would have to come back after

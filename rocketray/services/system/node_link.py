@@ -16,8 +16,6 @@ from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.producers.producer import NodeProducer
 
-__all__ = ["NodeLinks"]
-
 # How long a delivery's thread waits for a target that does not answer. Then the target has a pause,
 # of a minute at last, and the thread is free for others.
 _TIMEOUT_S = 5.0

@@ -14,8 +14,6 @@ from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 
-__all__ = ["RETRY_AFTER_MS", "SystemLog"]
-
 RETRY_AFTER_MS = 1000  # after a failed step, or while a shard of the process is closed
 _BORN_HOST = ("127.0.0.1", 0)  # the node itself, without a connection
 

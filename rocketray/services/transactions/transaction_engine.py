@@ -29,9 +29,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from rocketray.base.marks import PRODUCER_GROUP
 from rocketray.base.system_topics import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.base.transaction import (
-    PRODUCER_GROUP,
     Decision,
     Verdict,
     committed,
@@ -68,8 +68,6 @@ from rocketray.messaging.api.system_api import TransactionCounts, TransactionOve
 from rocketray.store.age_clock import AgeClock
 
 from .transaction_state import Decided, Pending, TransactionLimits, TransactionProgress
-
-__all__ = ["Log", "TransactionEngine", "TransactionLimits"]
 
 _LOG = logging.getLogger(__name__)
 _READ_MAX = 1024

@@ -23,8 +23,6 @@ from rocketray.store.age_clock import AgeClock
 from .transaction_engine import TransactionEngine
 from .transaction_state import TransactionProgress
 
-__all__ = ["TransactionService"]
-
 _IDLE_MS = 60_000  # a message that is stored wakes the services
 # What is not saved is read again at the next start, from the logs: some seconds of messages.
 _SAVE_INTERVAL_MS = 5_000

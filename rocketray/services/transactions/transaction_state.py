@@ -10,8 +10,6 @@ from rocketray.base.file_form import FileForm
 from rocketray.base.transaction import Ending, Verdict
 from rocketray.broker.retries.deliveries import Place
 
-__all__ = ["Decided", "Fate", "Pending", "TransactionLimits", "TransactionProgress"]
-
 _FORM = FileForm("config/transactions.json")
 
 

@@ -31,20 +31,6 @@ from rocketray.message import PROPERTY_SEPARATOR
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
 
-__all__ = [
-    "FRAME_HEADER",
-    "BornHost",
-    "EncodedBatch",
-    "RecordCollector",
-    "RecordOptions",
-    "TopicForm",
-    "born_host_form",
-    "record_header",
-    "store_times",
-    "topic_form",
-    "write_frame_header",
-]
-
 FRAME_HEADER = struct.Struct("<4sIIIQ")
 """The header of a packed batch: see encoded_batch.py."""
 _KEY_END = PROPERTY_SEPARATOR.encode()

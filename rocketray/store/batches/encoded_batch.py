@@ -39,20 +39,6 @@ from .batch_form import (
     record_header,
     topic_form,
 )
-from .encoded_table import MeasuredTable
-
-__all__ = [
-    "EncodedBatch",
-    "MeasuredTable",
-    "Owned",
-    "Packed",
-    "Packing",
-    "RecordOptions",
-    "encode_messages",
-    "pack_batch",
-    "packed",
-    "unpack_batch",
-]
 
 _KEEPS_STORE_TIMES = 1  # a flag: the records keep their store timestamps, see batch_form
 _FLAGS = _KEEPS_STORE_TIMES | BATCH_HAS_OWNER

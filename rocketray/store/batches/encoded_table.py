@@ -23,9 +23,10 @@ from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.kernels.encode import write_pairs, write_property, write_records
 from rocketray.kernels.hashing import crc32_spans, hash_spans
 from rocketray.kernels.layout import SYS_FLAG
+from rocketray.kernels.property_crc import CRC_PROPERTY_BYTES
 from rocketray.kernels.texts import hash_record_keys
 from rocketray.message import BODY_MAX_BYTES, PROPERTIES_MAX_BYTES
-from rocketray.store.formats.property_crc import CRC_NAME, CRC_NO_DIGITS, CRC_PROPERTY_BYTES
+from rocketray.store.formats.property_crc import CRC_NAME, CRC_NO_DIGITS
 
 from .batch_form import (
     FRAME_HEADER,
@@ -38,8 +39,6 @@ from .batch_form import (
 )
 from .table_columns import TableColumns, read_table
 from .text_columns import compressed_column
-
-__all__ = ["MeasuredTable"]
 
 _Bytes = npt.NDArray[np.uint8]
 _Int32s = npt.NDArray[np.int32]

@@ -32,8 +32,6 @@ from rocketray.store.formats.sys_flag import (
 
 from .batch_form import EncodedBatch, RecordCollector
 
-__all__ = ["encode_forwarded"]
-
 # A record is stored with an inflated body, and encode_record sets the widths of its hosts.
 _CLEARED = COMPRESSED | COMPRESSION_TYPE | BORN_IPV6 | STORE_IPV6
 

@@ -55,8 +55,6 @@ from .batch_form import (
     write_frame_header,
 )
 
-__all__ = ["MessageColumns", "RecordForm", "RowsPacking", "compress_rows"]
-
 _KNOWN_TAGS_MAX = 4096  # then the table is emptied: tags may all be different
 _KNOWN_KEY_BYTES_MAX = 256  # with 4096 of them a producer keeps 1 MiB a topic
 _ID_FORM = f"0{ID_DIGITS}X"

@@ -42,15 +42,6 @@ from rocketray.message import (
 
 from .message_columns import RecordForm, RowsPacking, compress_rows
 
-__all__ = [
-    "UNLIKE_OTHERS",
-    "EncodedLists",
-    "MessageLists",
-    "TextColumn",
-    "plain_bodies",
-    "with_number",
-]
-
 UNLIKE_OTHERS = frozenset({CRC_PROPERTY, IMPORTED_OFFSET_ID})
 """Properties that no column can be: the store's own, and one that is indexed like a key."""
 _Bytes = npt.NDArray[np.uint8]

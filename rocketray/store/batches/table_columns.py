@@ -29,8 +29,6 @@ from .text_columns import (
     text_column,
 )
 
-__all__ = ["TableColumns", "check_names", "read_table"]
-
 _BLANK = 0x20
 _Int64s = npt.NDArray[np.int64]
 _MESSAGE_COLUMNS = ("body", "tags", "keys", "properties")

@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from rocketray.base.marks import LEFT_BEHIND, OF_THE_KEY
 
-__all__ = ["keyed_column", "taken_on_column"]
-
 
 def taken_on_column(properties: Any) -> Any:
     """Return a ``map<string, string>`` array without what does not travel; null rows stay null."""

@@ -17,17 +17,6 @@ from rocketray.errors import ConfigError
 from rocketray.message import decode_text
 from rocketray.store.formats.compression import Compression
 
-__all__ = [
-    "Spans",
-    "bytes_column",
-    "compressed_column",
-    "list_of_keys",
-    "pairs_column",
-    "property_column",
-    "text_column",
-]
-
-
 Int64s = npt.NDArray[np.int64]
 
 

@@ -18,8 +18,6 @@ from pathlib import Path
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import create_file
 
-__all__ = ["Checkpoint", "ensure_checkpoint", "read_checkpoint", "write_checkpoint"]
-
 _FIELDS = struct.Struct(">qqqqq")
 _OURS = struct.Struct(">qq")
 _OURS_CRC = struct.Struct(">I")

@@ -19,8 +19,6 @@ from rocketray.errors import StoreError
 
 from .file_system import FileSystem, replace_file
 
-__all__ = ["check_disk", "has_failed_disk", "note_failed_disk", "remove_failed_disk"]
-
 _NAME = "failed_disk.json"
 _FORM = FileForm(_NAME)
 _MAX_BYTES = 64 * 1024  # far above the length of a reason

@@ -27,8 +27,6 @@ import numpy as np
 
 from rocketray.errors import StoreError
 
-__all__ = ["address_of", "map_file", "sync_map"]
-
 # As in Linux on all processors that NumPy has wheels for; Python names only some of them.
 _MAP_FIXED = 0x10
 _MAP_NORESERVE = 0x4000  # no swap is promised

@@ -35,17 +35,6 @@ from .file_maps import address_of, map_file, sync_map
 from .process_locks import held_here
 from .uncached import read_uncached
 
-__all__ = [
-    "SYSTEM_FILES",
-    "FileLock",
-    "FileSystem",
-    "OpenFile",
-    "few_enough_files",
-    "make_directory",
-    "replace_file",
-    "sync_names",
-]
-
 _ZEROS = bytes(1 << 20)  # written a MiB at a time where the system cannot allocate
 _TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)  # of this process, of the system
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -11,8 +11,6 @@ from rocketray.errors import StoreLockedError
 from .file_system import SYSTEM_FILES, FileSystem
 from .open_mark import OpenMark, writer_of
 
-__all__ = ["StoreLock", "is_open"]
-
 _LOCK = "lock"
 
 

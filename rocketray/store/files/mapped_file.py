@@ -30,15 +30,6 @@ from rocketray.errors import CorruptRecordError, StoreFullError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = [
-    "FULL_ERRORS",
-    "MappedFile",
-    "create_file",
-    "keep_aside",
-    "no_room_is_full",
-    "remove_half_made",
-]
-
 _HALF_MADE_SUFFIX = ".tmp"
 # No space, no quota, and a file above the process's limit (ulimit -f): none is a fault of the disk.
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -25,8 +25,6 @@ from rocketray.errors import CorruptRecordError
 from .file_system import SYSTEM_FILES, FileSystem, make_directory
 from .mapped_file import MappedFile, create_file, keep_aside, remove_half_made
 
-__all__ = ["MappedFileQueue", "Repair", "rewrite_files", "segment_name"]
-
 _LOG = logging.getLogger(__name__)
 _BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")

@@ -24,8 +24,6 @@ import orjson
 
 from .file_system import FileSystem
 
-__all__ = ["OpenMark", "was_clean", "writer_of"]
-
 _NAME = "abort"
 _MAX_BYTES = 4096  # a page: after a kill it has the old content or the new one
 _PID_BYTES_MAX = 20  # a process id and its newline, with room

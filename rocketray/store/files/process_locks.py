@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["held_here"]
-
 _held: dict[int, tuple[int, int]] = {}
 """Each descriptor with a lock, and the file: its number may be another file's by now."""
 

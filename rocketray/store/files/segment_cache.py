@@ -15,8 +15,6 @@ from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import segment_name
 
-__all__ = ["SegmentCache"]
-
 _KEPT_SEGMENTS = 16  # of a log, 1 GiB of addresses; the pages are the system's
 
 

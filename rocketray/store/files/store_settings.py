@@ -29,18 +29,6 @@ from rocketray.errors import ConfigError, StoreError, StoreVersionError
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
 from .lock import StoreLock
 
-__all__ = [
-    "Salvage",
-    "allow_units",
-    "is_foreign",
-    "is_store",
-    "read_settings",
-    "restore_settings",
-    "settle_config",
-    "upgrade_store",
-    "usual_size",
-]
-
 _NAME = "store.json"
 _FORM = FileForm(_NAME, 2)
 _MAX_BYTES = 64 * 1024  # far above its few settings

@@ -23,8 +23,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DISK_BLOCK_BYTES", "read_uncached"]
-
 DISK_BLOCK_BYTES = max(4096, mmap.PAGESIZE)
 """The start of a read is a multiple of this: of a page, and of the logical block of any disk."""
 _DIRECT = getattr(os, "O_DIRECT", 0)  # a flag of Linux; elsewhere reads are through the cache

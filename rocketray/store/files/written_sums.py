@@ -15,8 +15,6 @@ from collections.abc import Mapping
 
 from .mapped_file_queue import MappedFileQueue, segment_name
 
-__all__ = ["WrittenSums"]
-
 
 class WrittenSums:
     """For each file of *files* the number of its bytes that were written, and their CRC-32."""

@@ -19,17 +19,6 @@ from rocketray.kernels.properties import find_properties, join_names, list_pairs
 from rocketray.kernels.spans import gather_spans, is_ascii, sum_sizes
 from rocketray.message import decode_text
 
-__all__ = [
-    "ARROW_BYTES_MAX",
-    "binary_array",
-    "find_values",
-    "fixed_array",
-    "joined_array",
-    "match_exactly",
-    "properties_array",
-    "string_array",
-]
-
 ARROW_BYTES_MAX = 2**31 - 1  # offsets of binary and string are int32
 _PAIR_MIN_BYTES = 4  # name, 0x01, value, 0x02; a string may lack its last 0x02
 

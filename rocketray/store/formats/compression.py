@@ -27,14 +27,6 @@ from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeErr
 
 from .sys_flag import COMPRESSED
 
-__all__ = [
-    "COMPRESS_OVER_BYTES",
-    "INFLATED_BODY_MAX_BYTES",
-    "Compression",
-    "CompressionKind",
-    "inflate",
-]
-
 CompressionKind = Literal["zlib", "lz4", "zstd"]
 COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
 INFLATED_BODY_MAX_BYTES = 64 * 1024 * 1024  # RocketMQ has no limit; 4 MiB can inflate to 4 GiB

@@ -27,8 +27,6 @@ from rocketray.message import (
 
 from .sys_flag import INNER_BATCH, NEED_UNWRAP
 
-__all__ = ["BatchUnit", "decode_units", "unwrap"]
-
 _HEAD = struct.Struct(">iiiii")  # size, magic, CRC, flag, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
 _UNIT_MIN_BYTES = _HEAD.size + _PROPERTIES_LENGTH.size

@@ -17,13 +17,6 @@ from dataclasses import dataclass
 from rocketray.errors import ConfigError
 from rocketray.message import PhysicalOffset
 
-__all__ = [
-    "OffsetMessageId",
-    "decode_offset_id",
-    "encode_offset_id",
-    "pack_address",
-]
-
 _IPV4_ID_BYTES = 16  # 4 + 4 + 8, and 4 + 2 + 4 + 4 + 2
 _IPV6_ID_BYTES = 28  # 16 bytes of address in place of 4
 _PORT_AND_OFFSET = struct.Struct(">iq")

@@ -28,18 +28,6 @@ from rocketray.kernels.property_crc import (
 )
 from rocketray.message import PROPERTIES_MAX_BYTES
 
-__all__ = [
-    "CRC_NAME",
-    "CRC_NO_DIGITS",
-    "CRC_PROPERTY_BYTES",
-    "CRC_ROOM",
-    "crc_property",
-    "find_crc_mismatches",
-    "has_crc_property",
-    "matches_crc_property",
-    "with_crc_property",
-]
-
 _NAME = CRC_PROPERTY_NAME + b"\x01"
 _SEPARATOR = b"\x02"
 _SEPARATOR_PLACE = -CRC_PROPERTY_BYTES - 1  # of the separator that ends the property before

@@ -33,6 +33,7 @@ from rocketray.kernels.layout import (
     SYS_FLAG_STORE_IPV6,
     TOPIC_V1_MAX_BYTES,
 )
+from rocketray.kernels.property_crc import CRC_PROPERTY_BYTES
 from rocketray.message import (
     PROPERTIES_MAX_BYTES,
     PhysicalOffset,
@@ -42,26 +43,7 @@ from rocketray.message import (
 )
 
 from .compression import inflate
-from .property_crc import (
-    CRC_PROPERTY_BYTES,
-    crc_property,
-    matches_crc_property,
-    with_crc_property,
-)
-
-__all__ = [
-    "BLANK_BYTES",
-    "MAGIC_BLANK",
-    "RecordFields",
-    "RecordValues",
-    "checksums_match",
-    "decode_record",
-    "encode_blank",
-    "encode_host",
-    "encode_record",
-    "is_blank",
-    "parse_record",
-]
+from .property_crc import crc_property, matches_crc_property, with_crc_property
 
 MAGIC_BLANK = -875286124  # 0xcbd43194
 BLANK_BYTES = 8  # i32 size, i32 magic

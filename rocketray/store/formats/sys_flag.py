@@ -15,22 +15,6 @@ from __future__ import annotations
 
 from rocketray.kernels.layout import SYS_FLAG_BORN_IPV6, SYS_FLAG_STORE_IPV6
 
-__all__ = [
-    "BORN_IPV6",
-    "COMMIT",
-    "COMPRESSED",
-    "COMPRESSION_TYPE",
-    "INNER_BATCH",
-    "MULTI_TAGS",
-    "NEED_UNWRAP",
-    "PREPARED",
-    "ROLLBACK",
-    "SETTABLE",
-    "STORE_IPV6",
-    "TRANSACTION",
-    "sys_flag_names",
-]
-
 COMPRESSED = 0x1
 MULTI_TAGS = 0x2
 TRANSACTION = 0xC  # two bits: 0 is "none"

@@ -18,8 +18,6 @@ from rocketray.kernels.pack import ID_DIGITS, number_ids
 
 from .message_id import pack_address
 
-__all__ = ["UniqueIdGenerator"]
-
 _UNIQUE_TAIL = struct.Struct(">HIIH")  # process id, generator, milliseconds of the month, counter
 _QUARTER_HOUR_MS = 15 * 60 * 1000  # zones differ from UTC by whole quarters of an hour
 _NUMBER_BYTES = 6  # milliseconds of the month and counter

@@ -30,8 +30,6 @@ from rocketray.store.index.index_division import (
 from rocketray.store.index.key_index import index_paths
 from rocketray.store.log.commit_log import CommitLog
 
-__all__ = ["ForeignSettings", "SlotsFrom", "read_foreign_settings"]
-
 SlotsFrom = Literal["nothing", "caller", "default", "files", "unknown"]
 _Slots = tuple[int, SlotsFrom, tuple[str, ...]]
 """The number of hash slots, and its source and warnings as in :class:`ForeignSettings`."""

@@ -29,8 +29,6 @@ from rocketray.store.formats.sys_flag import STORE_IPV6, TRANSACTION
 
 from .import_source import SourceRecord
 
-__all__ = ["ImportBatch"]
-
 _NAME_END, _PAIR_END = b"\x01", b"\x02"
 _SECTOR = bytes(512)  # what log_blocks.py takes for a sector that was never written
 _IMPORTED = IMPORTED_OFFSET_ID.encode()

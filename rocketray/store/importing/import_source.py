@@ -19,8 +19,6 @@ from rocketray.store.formats.record import RecordFields
 from rocketray.store.log.log_walk import end_after, walk
 from rocketray.store.store_files import StoreFiles
 
-__all__ = ["ImportSource", "SourceRecord"]
-
 
 class SourceRecord(NamedTuple):
     """A record in place; ``fields`` are positions in ``buffer``, valid until the next record."""

@@ -24,16 +24,6 @@ import numpy.typing as npt
 
 from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
-__all__ = [
-    "KeyHashes",
-    "SlotCounts",
-    "entries_beside",
-    "expected_chains",
-    "is_division",
-    "slots_that_agree",
-    "smallest_division",
-]
-
 KeyHashes = Callable[[int], frozenset[int] | None]
 """The index hashes of the keys of the record at a physical offset; None when it was deleted."""
 

@@ -31,15 +31,6 @@ from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDE
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file import MappedFile, create_file
 
-__all__ = [
-    "INDEX_ENTRY",
-    "IndexFile",
-    "IndexHeader",
-    "index_file_bytes",
-    "index_file_name",
-    "index_file_time_ms",
-]
-
 _LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">qqqqii")
 INDEX_ENTRY = np.dtype(

@@ -29,8 +29,6 @@ from .index_file import (
     index_file_time_ms,
 )
 
-__all__ = ["ChainSearch", "KeyIndex", "index_paths"]
-
 _NAME_DIGITS = 17  # yyyyMMddHHmmssSSS
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 64  # physical offsets per kernel call: as many as a query returns

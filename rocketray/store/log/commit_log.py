@@ -29,7 +29,7 @@ from rocketray.kernels.layout import (
     SYS_FLAG,
 )
 from rocketray.message import PhysicalOffset, StoredMessage
-from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair, segment_name
 from rocketray.store.formats.record import (
@@ -39,8 +39,6 @@ from rocketray.store.formats.record import (
     encode_host,
     parse_record,
 )
-
-__all__ = ["CommitLog"]
 
 _SIZE_BYTES = 4  # TOTALSIZE, the first field of a record
 

@@ -23,7 +23,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS
+from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.marks import DELAY_LEVEL
 from rocketray.base.names import check_stored_topic
 from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import InvalidNameError
@@ -40,16 +41,6 @@ from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 from .commit_log import CommitLog
 from .log_walk import end_after, next_record
-
-__all__ = [
-    "LogBlock",
-    "entry_codes",
-    "read_block",
-    "read_blocks",
-    "read_blocks_below",
-    "read_past_holes",
-    "record_keys",
-]
 
 _BLOCK_RECORDS = 8192  # their columns take 1.3 MB
 _SECTOR_BYTES = 512  # or a multiple of it

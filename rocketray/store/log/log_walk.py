@@ -21,8 +21,6 @@ from rocketray.store.formats.record import RecordFields, checksums_match, is_bla
 
 from .commit_log import CommitLog
 
-__all__ = ["bytes_behind", "end_after", "next_record", "scan", "walk"]
-
 _LOG = logging.getLogger(__name__)
 _MAGIC_BEGIN = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # V2 differs in the last byte
 

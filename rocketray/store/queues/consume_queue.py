@@ -33,16 +33,6 @@ from .consume_queue_ext import ConsumeQueueExt
 from .ext_unit import ExtUnit
 from .queue_gaps import NO_GAPS, QueueGaps
 
-__all__ = [
-    "ENTRY",
-    "FILLER_SIZE",
-    "HOLE_SIZE",
-    "ConsumeQueue",
-    "QueueEntry",
-    "decode_entry",
-    "place_of",
-]
-
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 FILLER_SIZE = 0x7FFFFFFF  # RocketMQ's, of the filler entries of invariant 3
 HOLE_SIZE = 1  # in the entry of a message lost in a hole of the log (replay.py)

@@ -31,8 +31,6 @@ from rocketray.store.files.written_sums import WrittenSums
 
 from .ext_unit import ExtUnit
 
-__all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "unit_row"]
-
 _UNIT = struct.Struct(">hqqh")
 _UNIT_MAX_BYTES = 32_767  # the maximum of an i16
 _ADDRESS_BASE = 1 << 63  # RocketMQ's decorate: offset - 2**63

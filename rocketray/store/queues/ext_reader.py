@@ -22,8 +22,6 @@ from rocketray.store.files.segment_cache import SegmentCache
 
 from .consume_queue_ext import FIRST_ADDRESS
 
-__all__ = ["BitTest", "ExtReader", "bit_test"]
-
 _FIELD = struct.Struct(">q")
 _KEPT_FILES = 2  # a queue is read in order; a deleted file takes room while mapped
 _FIELD_AT = 12  # in a queue entry

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ExtUnit"]
-
 
 class ExtUnit(NamedTuple):
     """One unit. Bit *j* of ``bitmap`` is ``1 << (j % 8)`` of byte ``j // 8``; None: no bitmap."""

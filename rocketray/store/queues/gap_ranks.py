@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from .queue_gaps import QueueGaps
 
-__all__ = ["ranks_of"]
-
 
 def ranks_of(offsets: npt.NDArray[np.int64], gaps: QueueGaps) -> npt.NDArray[np.int64]:
     """Return how many offsets in no gap there are before each of *offsets*, none in a gap."""

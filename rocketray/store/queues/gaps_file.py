@@ -20,8 +20,6 @@ from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_
 
 from .queue_gaps import NO_GAPS, OFFSET_MAX, QueueGaps
 
-__all__ = ["GAPS_FILE", "gaps_of", "read_gaps", "write_gaps"]
-
 GAPS_FILE = "gaps.json"
 _FORM = FileForm(GAPS_FILE)
 _MAX_BYTES = 64 * 1024 * 1024  # a gap takes some 20 bytes, and a power failure leaves one a queue

@@ -12,8 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["NO_GAPS", "OFFSET_MAX", "QueueGaps"]
-
 OFFSET_MAX = 1 << 58  # at 20 bytes an entry its position in the files is below 2**63
 
 

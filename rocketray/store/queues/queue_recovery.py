@@ -18,17 +18,6 @@ from rocketray.store.files.mapped_file_queue import rewrite_files
 
 from .consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, QueueEntry, decode_entry, place_of
 
-__all__ = [
-    "clear_tail",
-    "continue_at",
-    "find_begin",
-    "find_end",
-    "forget_checksums",
-    "last_before",
-    "put_entries",
-    "rewrite_from",
-]
-
 
 def put_entries(
     queue: ConsumeQueue,

@@ -23,8 +23,6 @@ from .consume_queue import ConsumeQueue
 from .consume_queue_ext import BitmapSource, ConsumeQueueExt
 from .queue_gaps import NO_GAPS, QueueGaps
 
-__all__ = ["QueueTable"]
-
 _QUEUES, _EXTS = "consumequeue", "consumequeue_ext"
 
 

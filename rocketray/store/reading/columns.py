@@ -28,8 +28,6 @@ from rocketray.store.formats.arrow_spans import (
 
 from .record_spans import EntryColumns, RecordReader, SegmentSpans
 
-__all__ = ["COLUMN_TYPES", "column_schema", "read_columns"]
-
 _TIMESTAMP = pa.timestamp("us", tz="UTC")  # Spark's unit; stored times are milliseconds
 COLUMN_TYPES: dict[str, Any] = {
     "topic": pa.string(),

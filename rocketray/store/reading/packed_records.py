@@ -22,8 +22,6 @@ from rocketray.kernels.spans import Field, gather_spans
 
 from .record_spans import EntryColumns, RecordReader, SegmentSpans
 
-__all__ = ["PackedRecords", "Unpacked", "pack_records", "unpack_records"]
-
 _HEADER = struct.Struct("<4sIIIqQ")
 _MAGIC = b"RRR1"
 _ENTRY_BYTES = 20  # two i64 and an i32, without the tags code

@@ -23,15 +23,6 @@ from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.queues.consume_queue import ConsumeQueue, QueueEntry
 from rocketray.store.queues.ext_unit import ExtUnit
 
-__all__ = [
-    "GetMessageResult",
-    "GetMessageStatus",
-    "MessageFilterLike",
-    "PullLimits",
-    "empty_result",
-    "pull",
-]
-
 _LOG = logging.getLogger(__name__)
 _ENTRIES_BETWEEN_CLOCK_LOOKS = 256
 

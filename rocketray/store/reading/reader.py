@@ -40,8 +40,6 @@ from rocketray.store.queues.gaps_file import gaps_of
 
 from .record_spans import EntryColumns, RecordReader, SegmentSpans
 
-__all__ = ["EntryColumns", "QueueReader", "SegmentSpans"]
-
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
 

@@ -32,8 +32,6 @@ from rocketray.store.formats.record import decode_record
 from rocketray.store.formats.sys_flag import COMPRESSED
 from rocketray.store.queues.consume_queue import FILLER_SIZE, HOLE_SIZE
 
-__all__ = ["EntryColumns", "RecordReader", "SegmentSpans", "property_texts"]
-
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
 

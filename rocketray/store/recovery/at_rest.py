@@ -25,8 +25,6 @@ from rocketray.store.queues.queue_table import QueueTable
 
 from .clean_stop import ends_of
 
-__all__ = ["noted_ends", "open_at_rest"]
-
 _SIZE_BYTES = 4  # of a record, its first field
 
 

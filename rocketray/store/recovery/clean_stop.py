@@ -33,8 +33,6 @@ from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.store.queues.queue_table import QueueTable
 
-__all__ = ["CleanStop", "ends_of"]
-
 _NAME = "stopped.json"
 _FORM = FileForm(_NAME)
 _CHECKSUMS = "checksums"

@@ -26,8 +26,6 @@ from rocketray.store.index.key_index import index_paths
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_walk import walk
 
-__all__ = ["check_records", "find_settings", "has_lost_settings"]
-
 _OURS = ("store.json", "stopped.json", "recovered.json", "control")  # RocketMQ has none of them
 
 

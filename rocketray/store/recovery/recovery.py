@@ -65,18 +65,6 @@ from rocketray.store.queues.queue_table import QueueTable
 from .replay import Hole, QueueGapError, Replay, put_keys
 from .verify import index_agrees
 
-__all__ = [
-    "PastRecovery",
-    "RecoveryReport",
-    "Trust",
-    "last_store_timestamp_ms",
-    "nothing_recovered",
-    "read_past_recovery",
-    "recover",
-    "recover_read_only",
-    "write_past_recovery",
-]
-
 _NO_LIMIT = 1 << 62  # above all valid offsets and store times
 _REPORT = "recovered.json"
 _FORM = FileForm(_REPORT)

@@ -35,8 +35,6 @@ from rocketray.store.queues.gap_ranks import ranks_of
 from rocketray.store.queues.queue_recovery import continue_at, last_before, put_entries
 from rocketray.store.queues.queue_table import QueueTable
 
-__all__ = ["Hole", "QueueGapError", "Replay", "put_keys"]
-
 
 @dataclass(frozen=True, slots=True)
 class Hole:

@@ -42,8 +42,6 @@ from rocketray.store.queues.consume_queue import ENTRY
 from .problem import Problem
 from .scrub_progress import ScrubProgress, read_progress, write_progress
 
-__all__ = ["PASS_INTERVAL_MS", "Scrubber"]
-
 PASS_INTERVAL_MS = 24 * 3_600_000
 """How long after a pass the next one begins."""
 _STEP_BYTES = 256 * 1024  # at 1 MiB a second four steps; the rate is kept between them

@@ -28,8 +28,6 @@ from rocketray.store.files.file_system import FileSystem, replace_file
 from .problem import Problem
 from .replay import Hole
 
-__all__ = ["ScrubProgress", "accept_holes", "read_progress", "write_progress"]
-
 _NAME = "scrub.json"
 _FORM = FileForm(_NAME)
 _MAX_BYTES = 16 * 1024 * 1024  # _DAMAGE_MAX problems, and what repairs reported as lost

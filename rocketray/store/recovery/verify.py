@@ -38,8 +38,6 @@ from rocketray.store.queues.queue_table import QueueTable
 
 from .problem import Problem
 
-__all__ = ["Verification", "index_agrees", "verify"]
-
 _SHOWN_OF_A_KIND = 20  # problems per queue or index file; the rest is counted
 _Bools = npt.NDArray[np.bool_]
 

@@ -37,8 +37,6 @@ from rocketray.topology.values.topic import Topic
 from .agent_statistics import AgentStatistics, HeldQueue
 from .stream import Stream
 
-__all__ = ["Agent", "agent_doubts"]
-
 logger = logging.getLogger(__name__)
 
 _EVERYTHING = ("", "*")  # RocketMQ takes both for "no filter"

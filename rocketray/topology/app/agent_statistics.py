@@ -8,8 +8,6 @@ from typing import NamedTuple
 from rocketray.groups.failing import FailingMessage
 from rocketray.topology.delivery.noted_failure import NotedFailure
 
-__all__ = ["AgentStatistics", "HeldQueue"]
-
 
 class HeldQueue(NamedTuple):
     """A queue that an agent holds at a failing message."""

@@ -78,8 +78,6 @@ if TYPE_CHECKING:
     from rocketray.groups.member_options import StartFrom
     from rocketray.tracing import Tracing
 
-__all__ = ["App"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

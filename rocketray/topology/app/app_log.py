@@ -41,16 +41,6 @@ from rocketray.topology.delivery.delivery import place_of
 
 from .stream import Stream
 
-__all__ = [
-    "AppLog",
-    "log_prints",
-    "note_worker_log",
-    "place_in_hand",
-    "show_log",
-    "show_warnings",
-    "show_worker_log",
-]
-
 _OURS = "rocketray."
 _TIMERS = "mode.timers"
 _OWN_TIMERS = frozenset(  # the names of the user's have a dot, or are the user's choice

@@ -20,8 +20,6 @@ from rocketray.topology.values.topic import StoredMetadata
 if TYPE_CHECKING:
     from rocketray.tracing import Processing, TracedMessage, Tracing
 
-__all__ = ["HandlerSpans", "send_traced"]
-
 _Send = Callable[[Message], Coroutine[Any, Any, asyncio.Future[StoredMetadata]]]
 
 

@@ -12,8 +12,6 @@ from mode.utils.times import want_seconds
 
 from rocketray.errors import ConfigError
 
-__all__ = ["check_agent_options", "check_app", "check_crontab", "check_handler", "check_interval"]
-
 
 def check_app(app_id: Any, connection: Any) -> None:
     """Raise :class:`ConfigError` unless *app_id* is a name and *connection* can be one."""

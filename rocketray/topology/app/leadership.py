@@ -16,8 +16,6 @@ from rocketray.groups.member_options import new_client_id
 from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.topology.values.wire import group_name
 
-__all__ = ["Leadership"]
-
 logger = logging.getLogger(__name__)
 
 _NO_MESSAGES = (0, 0)  # the first offset and the end of the leader's queue

@@ -13,8 +13,6 @@ from rocketray.topology.values.topic import Value
 
 from .stream import Stream
 
-__all__ = ["DeclaredTopicOptions", "Handler", "MakeTable", "SinkOptions"]
-
 Handler = Callable[[Stream[Value]], Awaitable[Any] | AsyncIterator[Any]]
 """The function of an agent: ``async def``, with or without ``yield``."""
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import rocketray
 
-__all__ = ["is_installed"]
-
 _INSTALLED = (
     Path(rocketray.__file__).parent,
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),

@@ -19,8 +19,6 @@ from rocketray.filters.subscription import EVERYTHING
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.wire import group_name
 
-__all__ = ["Replies"]
-
 logger = logging.getLogger(__name__)
 
 

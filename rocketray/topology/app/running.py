@@ -12,8 +12,6 @@ import faust
 
 from .start_report import telling
 
-__all__ = ["Companion", "run_until", "run_until_signalled"]
-
 logger = logging.getLogger(__name__)
 
 

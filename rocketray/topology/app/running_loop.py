@@ -16,8 +16,6 @@ from mode import Service
 from mode.utils.locks import Event
 from mode.utils.trees import Node
 
-__all__ = ["use_running_loop"]
-
 
 def use_running_loop(app: Any) -> None:
     """Have *app* and all its services use the running loop; call it before anything starts."""

@@ -24,8 +24,6 @@ from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.delivery.inbox import Run
 from rocketray.topology.values.shared_batch import DAMAGE
 
-__all__ = ["HandlerSensing", "sense_sends"]
-
 _LOG = logging.getLogger(__name__)
 
 

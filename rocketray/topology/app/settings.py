@@ -25,8 +25,6 @@ from rocketray.topology.values.typed_fields import Serializers
 from .agent import Agent
 from .stream import Stream
 
-__all__ = ["arguments_of", "check_settings", "refuse_unknown_options", "with_defaults"]
-
 _DEFAULTS: Mapping[str, Any] = {
     "broker": "rocketray://",
     "Stream": Stream,

@@ -25,8 +25,6 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.values.group import make_filter
 
-__all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "EARLIEST", "SinkSpec", "add_sink"]
-
 DEFAULT_TRIGGER = "1 second"
 AVAILABLE_NOW = "available now"
 EARLIEST = "earliest"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["SinkState", "SinkStatistics"]
-
 
 class SinkState(Enum):
     """The state of a sink.

@@ -11,8 +11,6 @@ from rocketray.errors import ConfigError
 
 from .running import Companion
 
-__all__ = ["needing_spark", "sink_service"]
-
 _SINK_SERVICE = "rocketray.queries.spark.sink_service"  # by name: it stands above
 
 _PACKAGES = ("pyspark", "py4j")

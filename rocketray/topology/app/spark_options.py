@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from rocketray.errors import ConfigError
 
-__all__ = ["SparkOptions"]
-
 _MEMORY = re.compile(r"[1-9]\d{0,6}[mg]\Z", re.IGNORECASE)
 
 

@@ -18,8 +18,6 @@ from rocketray.topology.values.topic import Topic
 from .agent import agent_doubts
 from .app_log import AppLog
 
-__all__ = ["report_places", "report_start", "telling", "warn_of_doubts"]
-
 logger = logging.getLogger(__name__)
 _AGAIN_S = 5.0  # a start that takes less logs nothing of its waiting
 

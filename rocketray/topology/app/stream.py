@@ -42,8 +42,6 @@ from .sensing import HandlerSensing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SLICE_S", "Stream"]
-
 # How long a handler that never waits may hold the loop, and so timers, commits and other agents;
 # the message that it has then is added to it.
 SLICE_S = 0.003

@@ -43,17 +43,6 @@ if TYPE_CHECKING:
     from rocketray.broker.topics.consumed_batch import ConsumedBatch
     from rocketray.topology.values.failure_rules import FailureRules
 
-__all__ = [
-    "DeliveredEvent",
-    "Delivery",
-    "Owner",
-    "place_of",
-    "position_text",
-    "split",
-    "until_through",
-    "withdraw",
-]
-
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.005  # the delay that a revocation may add to a handler's last message

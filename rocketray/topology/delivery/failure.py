@@ -35,8 +35,6 @@ from rocketray.topology.values.shared_batch import DAMAGE
 from .delivery import Delivery, Owner, place_of
 from .inbox import Hand, Inbox
 
-__all__ = ["FIRST_DELAY_S", "MAX_DELAY_S", "backoff_s", "fail", "fail_message", "note_failure"]
-
 logger = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.01  # a single failure costs no noticeable time

@@ -58,8 +58,6 @@ from .returns import Return, Returns
 if TYPE_CHECKING:
     from rocketray.tracing import Tracing
 
-__all__ = ["Feed", "FeedServices", "FeedStatistics", "QueueTables"]
-
 logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_S = 0.1  # bounds the wait of a stop for the thread

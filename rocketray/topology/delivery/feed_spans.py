@@ -14,8 +14,6 @@ from rocketray.topology.values.shared_batch import DAMAGE
 if TYPE_CHECKING:
     from rocketray.tracing import GroupQueue, TracedMessage, Tracing
 
-__all__ = ["FeedSpans", "first_messages_of", "messages_of", "place_of"]
-
 
 class FeedSpans:
     """Tells *tracing* what a feed receives and settles; times are by *clock_ms*."""

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from rocketray.errors import ConfigError
 
-__all__ = ["FlowLimits", "SharedWindow", "Window"]
-
 _MIB = 1024 * 1024
 _QUEUE_POLL_MIN = 256  # smaller polls cost more than they bound
 

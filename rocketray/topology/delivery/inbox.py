@@ -16,8 +16,6 @@ from typing import Any
 
 from .delivery import Delivery
 
-__all__ = ["Hand", "Inbox", "Run", "TraceLimit"]
-
 Run = tuple[Delivery, int, int]
 """Messages of a delivery: from an index up to, not including, another."""
 # A lease is renewed by a heartbeat's answer, in another thread: no event tells the loop.

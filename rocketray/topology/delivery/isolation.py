@@ -17,8 +17,6 @@ from rocketray.topology.values.topic import Topic
 
 from .delivery import Delivery
 
-__all__ = ["Isolation", "check_isolation"]
-
 
 def check_isolation(agent: str, channel: Any, concurrency: int, *, ordered: bool | None) -> None:
     """Raise :class:`ConfigError` for options that an agent with isolated queues cannot have."""

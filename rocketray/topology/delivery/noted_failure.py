@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from rocketray.runtime.process_logs.log_line import MessagePlace
 
-__all__ = ["NotedFailure"]
-
 
 @dataclass(frozen=True, slots=True)
 class NotedFailure:

@@ -17,8 +17,6 @@ from operator import itemgetter
 
 from .delivery import Delivery
 
-__all__ = ["OffsetLedger"]
-
 
 class OffsetLedger:
     """The unfinished deliveries of one feed. Used on the app's loop only."""

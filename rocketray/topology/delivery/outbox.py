@@ -38,8 +38,6 @@ from rocketray.runtime.one_process import OfOneProcess
 from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import StoredMetadata
 
-__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
-
 logger = logging.getLogger(__name__)
 
 # As many messages as wait are sent at once, up to this: a batch holds the only thread.

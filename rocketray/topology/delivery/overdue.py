@@ -15,8 +15,6 @@ from collections.abc import Iterable
 
 from .delivery import Delivery, position_text
 
-__all__ = ["CONSUME_TIMEOUT_MS", "NOT_ACKNOWLEDGED", "OverdueWatch"]
-
 logger = logging.getLogger(__name__)
 
 CONSUME_TIMEOUT_MS = 15 * 60_000  # RocketMQ's consumeTimeout

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rocketray.base.delay import REAL_TOPIC
+from rocketray.base.marks import REAL_TOPIC
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.broker.retries.deliveries import Place
@@ -29,8 +29,6 @@ from rocketray.message import ForwardedMessage
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.store.formats.sys_flag import TRANSACTION
 from rocketray.topology.connection import AppNode
-
-__all__ = ["Return", "Returns", "make_retry_topic"]
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,6 @@ from typing import Any, Protocol
 from .delivery import Delivery
 from .inbox import Hand, Inbox
 
-__all__ = ["SKIPPED", "Collector", "TakenValues"]
-
 SKIPPED = object()
 """In place of a value that a filter of the stream left out."""
 

@@ -22,8 +22,6 @@ from rocketray.topology.values.topic import announce
 
 from .fetcher import FeedFetcher
 
-__all__ = ["BatchTransport"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
 from rocketray.topology.values.wire import group_name
 
-__all__ = ["DRAIN_GRACE_S", "FeedFetcher", "join"]
-
 logger = logging.getLogger(__name__)
 
 # A stop waits for it once for handlers and once for what they sent back.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Protocol
 
-__all__ = ["PartHolder", "QueueHolders"]
-
 
 class PartHolder(Hashable, Protocol):
     """A reader of queues, whose messages change the parts of tables."""

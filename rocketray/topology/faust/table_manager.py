@@ -41,8 +41,6 @@ from rocketray.topology.tables.part_reader import PartReader
 
 from .queue_holders import PartHolder, QueueHolders
 
-__all__ = ["FeedTableManager"]
-
 logger = logging.getLogger(__name__)
 
 FOLLOW_INTERVAL_S = 0.2  # how old a copy of a global table may be

@@ -12,8 +12,6 @@ from typing import Any
 from faust.assignor.client_assignment import ClientAssignment, ClientMetadata
 from faust.assignor.partition_assignor import ConsumerProtocolMemberAssignment
 
-__all__ = ["note_distribution", "plan_assignment"]
-
 
 def plan_assignment(
     app: Any, actives: Mapping[str, Sequence[int]], queue_count: Callable[[str], int | None]

@@ -40,8 +40,6 @@ from rocketray.topology.values.wire import group_name, parts_of, topic_name
 
 from .stock_assignment import note_distribution, plan_assignment
 
-__all__ = ["LeasedGeneration", "StockConsumer"]
-
 logger = logging.getLogger(__name__)
 
 # Without an acknowledgement for so long, a stop no longer waits; the events are redelivered.

@@ -18,8 +18,6 @@ from rocketray.errors import InvalidMessageError
 from rocketray.topology.delivery.outbox import Outboxes
 from rocketray.topology.values.wire import key_hash, message_of, topic_name
 
-__all__ = ["StockProducer"]
-
 
 class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not followed
     """The producer of one app."""

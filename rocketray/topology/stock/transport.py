@@ -28,8 +28,6 @@ from rocketray.topology.values.wire import topic_name
 from .stock_consumer import StockConsumer
 from .stock_producer import StockProducer
 
-__all__ = ["Transport", "node_of_broker"]
-
 # Of the topic by whose one queue Faust elects a leader.
 _LEADER_SUFFIX = "-__assignor-__leader"
 

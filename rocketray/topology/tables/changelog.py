@@ -28,8 +28,6 @@ from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message, StoredMessage
 from rocketray.topology.values.wire import key_of, utf8_text
 
-__all__ = ["ChangelogBuffer", "change_message", "changed_key", "changelog_event"]
-
 _NO_TEXT = (None, OWNERSHIP_KEY)  # no property can hold it; it is the key of another record
 _KEY_ENCODING = "KEY_ENCODING"
 _BASE64 = "base64"

@@ -41,8 +41,6 @@ from .changelog import changelog_event
 from .disk import QueueMemory, check_store, drop_database
 from .windows import WindowedTable, WindowedTableOfSets
 
-__all__ = ["Changelogged", "GlobalTable", "SetGlobalTable", "SetTable", "Table"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -17,8 +17,6 @@ from faust.stores.memory import Store
 
 from rocketray.errors import ConfigError
 
-__all__ = ["QueueMemory", "check_store", "drop_database"]
-
 _DRIVERS = ("rocksdict", "rocksdb")  # Faust's store works with either
 
 

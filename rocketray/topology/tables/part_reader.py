@@ -17,8 +17,6 @@ from rocketray.broker.topics.queue_tail import Tail
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
 
-__all__ = ["PartReader"]
-
 logger = logging.getLogger(__name__)
 
 READ_MAX_MESSAGES = 1000  # applied at once, on the loop that the app's handlers share

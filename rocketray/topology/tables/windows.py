@@ -16,8 +16,6 @@ from faust.tables.sets import SetWindowSet
 from faust.tables.wrappers import WindowSet as FaustWindowSet
 from faust.tables.wrappers import WindowWrapper as FaustWindowWrapper
 
-__all__ = ["WindowedTable", "WindowedTableOfSets"]
-
 
 class _Delta:
     """The windows of one key; mixed in before a class of Faust's."""

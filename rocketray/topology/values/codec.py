@@ -22,8 +22,6 @@ from rocketray.errors import ConfigError
 
 from .exact_json import loads
 
-__all__ = ["Decoder", "make_decoder", "refuse_pickle"]
-
 Decoder = Callable[[bytes], Any]
 
 

@@ -36,8 +36,6 @@ from mode.utils.text import want_bytes
 
 from rocketray.errors import InvalidMessageError
 
-__all__ = ["dumps", "loads"]
-
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z  # Faust's own, so both write the same bytes
 _WIDE_DIGITS = 19  # 2**63 has 19 digits, so no shorter number needs more than 64 bits
 # Maps every digit to "0", and all else to a blank: one search then finds 19 digits in a row.

@@ -11,8 +11,6 @@ from rocketray.base.system_topics import is_closed_topic
 from rocketray.broker.retries.retry_records import MAX_ATTEMPTS, dead_letter_topic
 from rocketray.errors import ConfigError
 
-__all__ = ["SUSPEND_S", "DecodeErrorPolicy", "FailureOptions", "FailureRules"]
-
 DecodeErrorPolicy = Literal["dead_letter", "stop"]
 SUSPEND_S = 1.0  # RocketMQ's suspendCurrentQueueTimeMillis
 # A message that cannot be decoded is held for 1 + 2 + 4 + 8 + 16 + 11 * 30 s, some six minutes,

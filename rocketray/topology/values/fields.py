@@ -17,8 +17,6 @@ from rocketray.base.marks import is_refused, refusal
 from rocketray.base.property_text import property_text
 from rocketray.errors import ConfigError, InvalidMessageError
 
-__all__ = ["MessageFields", "texts"]
-
 
 @dataclass(frozen=True, slots=True)
 class MessageFields:

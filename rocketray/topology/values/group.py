@@ -25,8 +25,6 @@ from .failure_rules import FailureOptions
 if TYPE_CHECKING:
     from rocketray.groups.member_options import StartFrom
 
-__all__ = ["DeclaredGroups", "GroupMembership", "make_filter", "make_start", "make_subscription"]
-
 
 @dataclass(frozen=True, slots=True)
 class GroupMembership:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from rocketray.broker.topics.consumed_batch import ConsumedBatch
 
-__all__ = ["ARROW_COLUMNS", "DAMAGE", "SharedBatch"]
-
 DAMAGE = (CorruptRecordError, MessageTooLargeError)
 """The errors of a damaged message; the second, when it inflates beyond the size limit."""
 ARROW_COLUMNS = (

@@ -36,8 +36,6 @@ from .group import GroupMembership
 from .typed_fields import can_be_read
 from .wire import EMPTY_KEY, born_ms, topic_name
 
-__all__ = ["Declarations", "StoredMetadata", "Topic", "Value", "announce", "retention_policy"]
-
 logger = logging.getLogger(__name__)
 if TYPE_CHECKING:
     import typing_extensions

@@ -28,8 +28,6 @@ from faust.serializers.registry import Registry
 from faust.types.models import ModelT
 from faust.utils import iso8601
 
-__all__ = ["Serializers", "can_be_read", "read_as_declared"]
-
 _Reader = Callable[[Any], Any]
 _Parse = Callable[[str], Any]
 

@@ -15,8 +15,6 @@ import faust
 from . import exact_json as exact_json  # noqa: PLC0414  # the codec of Record.dumps
 from .typed_fields import read_as_declared
 
-__all__ = ["Record"]
-
 if TYPE_CHECKING:
     # Not derived from Faust's class: a checker that treats part of Faust as Any checks nothing.
     from collections.abc import Mapping

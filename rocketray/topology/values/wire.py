@@ -45,18 +45,6 @@ from rocketray.message import (
     StoredMessage,
 )
 
-__all__ = [
-    "EMPTY_KEY",
-    "born_ms",
-    "group_name",
-    "key_hash",
-    "key_of",
-    "message_of",
-    "parts_of",
-    "topic_name",
-    "utf8_text",
-]
-
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
 EMPTY_KEY = {FAUST_KEY: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}
 """The properties of a message whose key is empty: no property can be, and absent is no key.

@@ -12,8 +12,6 @@ from typing import Any
 
 from hypothesis import settings
 
-__all__ = ["ALL", "examples", "fifth", "tenth"]
-
 ALL = bool(os.environ.get("ROCKETRAY_TEST_ALL"))
 """Whether this is a run of ``make test-slow``."""
 

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from support.harness.source_tree import PACKAGES, ROOT, imports_of, source_file
 
-__all__ = ["changed_files", "nearest_tests"]
-
 _ARCHITECTURE = "tests/test_architecture.py"
 _DOCUMENTS = "tests/test_docs.py"
 _QUICK = ("tests/unit/", "tests/property/", "tests/support/tests/")

@@ -23,8 +23,6 @@ from support.harness.patience import patience
 from rocketray.cli import main
 from rocketray.cli.arguments.node import choose_cluster
 
-__all__ = ["CommandServer", "Done", "run_here"]
-
 
 @dataclass(frozen=True, slots=True)
 class Done:

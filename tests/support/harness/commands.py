@@ -13,8 +13,6 @@ from typing import Any
 
 from support.harness.patience import patience, wait_until
 
-__all__ = ["COMMAND", "ONE_PROCESS", "printed", "rocketray", "start_node", "stop_node"]
-
 COMMAND = str(Path(sys.executable).with_name("rocketray"))
 ONE_PROCESS = ("--queues-per-process", "shared")
 """The options of a node whose topics start no processes, which take seconds."""

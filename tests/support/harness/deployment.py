@@ -12,8 +12,6 @@ import yaml
 
 from .source_tree import ROOT
 
-__all__ = ["DEPLOY", "MOUNT", "at", "container", "documents", "environ_of", "path_with"]
-
 DEPLOY = ROOT / "deploy"
 MOUNT = "/srv/rocketray"
 """Where every sample mounts the node's disk."""

@@ -15,8 +15,6 @@ from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.topology.tables.changelog import changed_key
 
-__all__ = ["CommitWatch", "Input", "summed_input"]
-
 
 class Input(NamedTuple):
     """The message that an app was given when it stored another one."""

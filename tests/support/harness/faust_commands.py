@@ -17,8 +17,6 @@ from faust.cli.faust import cli
 
 import rocketray.topology.app.app  # noqa: F401 - so that no fork imports it
 
-__all__ = ["run_faust"]
-
 
 def run_faust(
     directory: Path, commands: Sequence[Sequence[str]], environ: Mapping[str, str] = os.environ

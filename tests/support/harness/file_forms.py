@@ -8,8 +8,6 @@ from support.harness.source_tree import package_files
 
 from rocketray.base.file_form import FileForm
 
-__all__ = ["file_forms"]
-
 
 def file_forms() -> dict[str, FileForm]:
     """Read them from the modules that make one; each is a constant there."""

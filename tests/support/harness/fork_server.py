@@ -14,8 +14,6 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-__all__ = ["serve"]
-
 
 def serve(main: Callable[..., object]) -> None:
     """Run *main* with the arguments of each line, until there are no more lines."""

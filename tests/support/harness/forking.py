@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from support.harness.patience import wait_until
 
-__all__ = ["begin_in_fork", "in_fork"]
-
 ResultT = TypeVar("ResultT")
 
 

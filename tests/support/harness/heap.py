@@ -11,8 +11,6 @@ import sys
 
 from support.harness.source_tree import forget_sources
 
-__all__ = ["Heap"]
-
 _MANY_MODULES = 100
 
 

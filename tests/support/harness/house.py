@@ -11,8 +11,6 @@ import ast
 
 from support.harness.source_tree import PACKAGES, ROOT, source_file
 
-__all__ = ["GROUND", "HOUSE", "ROOMS", "map_rows"]
-
 Rooms = tuple[tuple[str, ...], ...]
 HOUSE: tuple[dict[str, Rooms], ...] = (
     {"errors": (), "hashing": (), "message": (), "base": ()},

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["QUICK_JAVA", "spark_options"]
-
 QUICK_JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "  # 11 s of processor time instead of 21
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "  # and 2 s less of 15

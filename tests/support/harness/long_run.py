@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 
 from support.harness.source_tree import ROOT
 
-__all__ = ["PARTS", "verdict"]
-
 PARTS: Mapping[str, Sequence[str]] = {
     "the long forms": ["-m", "slow"],
     # those that use support/harness/amounts.py

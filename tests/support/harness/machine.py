@@ -25,8 +25,6 @@ from support.nodes.chromium import CHROMIUM
 
 from rocketray.store.retention import AMPLE_BYTES, FORCIBLY, FULL, DiskUse
 
-__all__ = ["NEEDS", "SYSTEMD", "Need", "lack", "needs", "require", "skip"]
-
 SYSTEMD = Path("/lib/systemd/systemd")
 _WRITTEN_BYTES = 4 << 30
 """What a run writes at most, and removes again."""

@@ -12,8 +12,6 @@ from support.harness.process_use import PARTS, RAY
 
 from rocketray_bench.report import counted
 
-__all__ = ["Cell", "Figure", "Place", "parts_table", "rates_table"]
-
 _WAYS = {
     "send_async": "`send_async`",
     "send_many": "lists of 1,024",

@@ -11,8 +11,6 @@ from hypothesis.errors import StopTest, UnsatisfiedAssumption
 from hypothesis.stateful import run_state_machine_as_test
 from support.harness.open_files import close_unreachable_files
 
-__all__ = ["STEPS_EACH", "run", "run_histories"]
-
 STEPS_EACH = 100
 _HISTORIES_EACH = 10
 _FEWEST = 4  # hypothesis begins each seed with two histories of the smallest choices

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from .source_tree import ROOT
 
-__all__ = ["MavenError", "maven_jars"]
-
 _CACHE = ROOT / ".cache"
 _MAVEN_S = 600
 

@@ -7,8 +7,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-__all__ = ["damage", "damaged_json"]
-
 _NUMBERS = (0, 1, -1, 2**15, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), -(2**31) - 1)
 _STRAY_NAMES = ("x", "00000000000000000001", "9" * 20, "9" * 30, "-0000000000000000001", "é.tmp")
 

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["ALLOWED", "NotTested"]
-
 ALLOWED = {
     "test_completion_asks_for_the_package_that_it_needs_as_with_stock_faust": (
         "no extra of ours brings click_completion, but a person's environment may have it"

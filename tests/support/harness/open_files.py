@@ -14,8 +14,6 @@ import gc
 import os
 from pathlib import Path
 
-__all__ = ["close_unreachable_files"]
-
 MANY_FILES = 500
 MORE_FILES = 100
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["forget", "left_open", "note"]
-
 _OPEN: dict[int, Path] = {}
 
 

@@ -33,8 +33,6 @@ from support.harness.command_server import CommandServer
 from support.harness.forked import ForkedProgram, can_fork
 from support.harness.patience import patience, wait_until
 
-__all__ = ["Block", "PageRunner", "Terminal", "blocks_of", "shown_as"]
-
 _FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NODE = "rocketray start"
 _SLOW = re.compile(r"still .*, for \d+ s now|.* queues run; the others are being started")

@@ -23,17 +23,6 @@ from typing import Any, TypeVar
 
 from rocketray.errors import StreamError
 
-__all__ = [
-    "AGAIN_S",
-    "at_last",
-    "extended",
-    "patience",
-    "settle_patience",
-    "until",
-    "wait_until",
-    "wait_until_answered",
-]
-
 _VARIABLE = "ROCKETRAY_TEST_PATIENCE"
 _QUICK_S = 0.6
 """The time of one import of pyarrow in a new process, on the machine whose seconds tests give."""

@@ -10,8 +10,6 @@ import rocketray
 from rocketray.cli.application import command_tree
 from rocketray.kernels import warm
 
-__all__ = ["PARTS"]
-
 PARTS = (faust, pa, ray, rocketray.App, rocketray.Client, rocketray.Producer)
 """Those that every second program uses."""
 

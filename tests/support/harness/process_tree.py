@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["children_of", "descendants"]
-
 
 def children_of(pid: int) -> dict[int, str]:
     """Return the processes that it has started, each with its program's name or its own title."""

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from rocketray_bench.bench_node import processor_s
 
-__all__ = ["PARTS", "RAY", "ProcessUse", "Used", "part_of"]
-
 RAY = "Ray"
 """The part of Ray's own processes: GCS, raylets, and their agents."""
 _ACTORS = {

@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["ProcessorTime"]
-
 _SHOWN = 20
 _LONG_S = 120.0
 _PROPERTY = "processor_s"

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["quiet_log"]
-
 
 @contextmanager
 def quiet_log() -> Iterator[None]:

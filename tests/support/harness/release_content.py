@@ -48,8 +48,6 @@ from rocketray.store.recovery.scrub_progress import read_progress
 from rocketray.testing import Broker, Clock
 from rocketray.testing.clock import START_MS
 
-__all__ = ["read_content"]
-
 _LATER_MS = START_MS + 10 * 60_000  # a moment after the last one of the corpus
 _TOPICS = ("Trade", "Latest")
 

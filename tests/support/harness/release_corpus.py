@@ -60,8 +60,6 @@ from rocketray.store.recovery.scrub_progress import ScrubProgress, write_progres
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, stepped_node
 
-__all__ = ["RELEASES", "THIS", "make", "unpacked"]
-
 RELEASES = ROOT / "tests" / "data" / "releases"
 THIS = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 _ARCHIVE = "directories.tar.xz"

@@ -23,8 +23,6 @@ from pathlib import Path
 
 from support.harness.source_tree import ROOT
 
-__all__ = ["KINDS", "Rough"]
-
 _LOOP = [sys.executable, "-c", "while True: pass"]
 _NOWHERE = "http://127.0.0.1:9"
 _NO_RIGHT = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]

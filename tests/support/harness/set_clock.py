@@ -13,8 +13,6 @@ import struct
 import time
 from pathlib import Path
 
-__all__ = ["CLOCK", "follow", "set_clock"]
-
 CLOCK = "ROCKETRAY_TEST_CLOCK"
 _FORMAT = struct.Struct("<q")
 

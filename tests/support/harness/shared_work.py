@@ -17,8 +17,6 @@ import pytest
 from _pytest.assertion import rewrite
 from hypothesis.configuration import set_hypothesis_home_dir
 
-__all__ = ["compile_tests", "share_tables"]
-
 _PROCESSES = 2
 
 

@@ -8,16 +8,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-__all__ = [
-    "PACKAGES",
-    "ROOT",
-    "SourceFile",
-    "forget_sources",
-    "imports_of",
-    "package_files",
-    "source_file",
-]
-
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("rocketray", "rocketray_bench", "rocketray_demo", "pyspark_rocketray")
 

@@ -20,8 +20,6 @@ from typing import TypeVar
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-__all__ = ["NODE", "FilesAndShared", "alternated", "mixed", "work_of"]
-
 NODE = "node"
 _SHARED = {
     NODE: re.compile(

@@ -19,8 +19,6 @@ from typing import Any
 
 from support.harness.machine import needs
 
-__all__ = ["STRANGER_UID", "as_stranger", "needs_stranger", "place_of_all"]
-
 STRANGER_UID = 65534
 
 needs_stranger = needs("root")

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["LEVEL", "Figure", "Result", "Turn"]
-
 LEVEL = 1.1
 """Up to this factor, two systems are level."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-__all__ = ["wall_time_places"]
-
 _CLOCKS = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns")
 _STEADY = _CLOCKS[:4]
 _LESS, _MORE = (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)

@@ -25,8 +25,6 @@ from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topi
 from rocketray.testing import Broker
 from rocketray.topology.values.failure_rules import FailureRules
 
-__all__ = ["GROUP", "LADDER_S", "QUEUES", "SYSTEM_QUEUES", "AppHistory"]
-
 GROUP = "g"
 QUEUES = 2
 LADDER_S = 7_300  # longer than the longest pause between two attempts

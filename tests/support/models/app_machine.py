@@ -22,8 +22,6 @@ from rocketray.message import Message
 from rocketray.messaging.api.node_client import lag_of
 from rocketray.services.admin.dead_letters import letter_boxes, redrive
 
-__all__ = ["AppMachine"]
-
 APPS_MAX = 3
 
 queue_ids = st.integers(0, QUEUES - 1)

@@ -29,11 +29,9 @@ from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import StoredMessage
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.services.admin.seeking import carry_out, plan_moves
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.testing import Broker, Clock
-
-__all__ = ["STEPS", "History"]
 
 QUEUES = 2
 STEPS = 60

@@ -29,8 +29,6 @@ from rocketray.filters.sql92.nodes import (
 )
 from rocketray.filters.sql92.operators import TEXT_OPERATORS, Form, Operator, TextOperator
 
-__all__ = ["NAMES", "broken_texts", "messages", "rules_of", "trees", "with_numeric"]
-
 NAMES = ("a", "b", "TAGS", "$x", "_1", "like", "a-b.c/d", "NOT")
 _TEXTS = st.one_of(
     st.sampled_from(

@@ -34,8 +34,6 @@ from rocketray.message import Message
 from rocketray.messaging.api.node_client import lag_of
 from rocketray.testing import Broker
 
-__all__ = ["QUEUES", "Group"]
-
 QUEUES = 3
 READERS_MAX = 3
 SAVED_AFTER_MS = 5_000

@@ -17,18 +17,6 @@ from rocketray.testing import Member
 from rocketray.topology.delivery.delivery import Delivery, split
 from rocketray.topology.delivery.offset_ledger import OffsetLedger
 
-__all__ = [
-    "FILTERS",
-    "SESSION_S",
-    "SURE_SILENCE_MS",
-    "Filter",
-    "GroupModel",
-    "Owner",
-    "Queue",
-    "Reader",
-    "Sent",
-]
-
 SESSION_S = SESSION_TIMEOUT_MS // 1000
 SURE_SILENCE_MS = (SESSION_S - 1) * 1000  # with the second between two heartbeats, no session ends
 

@@ -19,8 +19,6 @@ from itertools import pairwise
 from support.models.journal import Entry, Outcome
 from support.models.verdict import Death, Offsets, Verdict, judge, out_of_order
 
-__all__ = ["GroupHistory", "History", "Sent", "Told", "verdict", "violations"]
-
 Journal = Mapping[str, Sequence[Entry]]
 
 

@@ -14,8 +14,6 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Entry", "Journal", "Journals", "Outcome"]
-
 
 class Outcome(IntEnum):
     """What becomes of a message that was handed out."""

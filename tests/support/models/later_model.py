@@ -20,8 +20,6 @@ from rocketray.messaging.producers.transactional_sends import Transaction
 from rocketray.store.age_clock import SETTLING_MS
 from rocketray.testing import Broker
 
-__all__ = ["TOPIC", "Half", "Later", "LaterModel"]
-
 TOPIC = "T"
 TICK_MS = 1_000
 _NEVER = -(10**18)

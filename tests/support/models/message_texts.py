@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-__all__ = ["BORN_HOST", "FIRST_ID", "NOW_MS", "PREFIX", "texts", "words"]
-
 PREFIX = "7F0000010001AABBCCDD"
 FIRST_ID = 0xFFFFFFFFFF
 BORN_HOST = ("127.0.0.1", 9)

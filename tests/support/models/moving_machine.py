@@ -51,8 +51,6 @@ from rocketray.runtime.files.paths import shard_directory
 from rocketray.runtime.files.runtime_lock import remove_runtime
 from rocketray.testing import Broker
 
-__all__ = ["Moving"]
-
 GRACE_S = int(queue_moves._GRACE_S)
 _WAIT_S = 30.0
 

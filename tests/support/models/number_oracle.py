@@ -34,8 +34,6 @@ from rocketray.filters.sql92.nodes import (
 )
 from rocketray.filters.sql92.operators import Operator
 
-__all__ = ["Answer", "expected", "of_rocketmq", "order_of", "random_number"]
-
 Answer = bool | str | None
 _FORM = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE](?P<exponent>[+-]?\d+))?", re.ASCII)
 _FRACTION_EXPONENT_MAX = 2000

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PROPERTY_NAMES", "Spans", "random_expression", "random_message", "spans_of"]
-
 PROPERTY_NAMES = ("TAGS", "a", "b", "a-b.c/d", "region")
 _WRITTEN_NAMES = ("TAGS", "a", "b", '"a-b.c/d"', "region")
 Spans = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]

@@ -28,8 +28,6 @@ from typing import Any, Literal, TypeVar
 from rocketray.errors import RegisterUnavailableError, SupersededError
 from rocketray.runtime.register.documents import RegisterDocuments
 
-__all__ = ["DOCUMENTS", "World"]
-
 DOCUMENTS = ("disks", "topics")
 Fate = Literal["do", "lose", "no answer", "twice", "late", "end"]
 _FAULTS: tuple[Fate, ...] = ("lose", "no answer", "no answer", "twice", "late", "late", "end")

@@ -37,8 +37,6 @@ from rocketray.messaging.remote.fetch_sessions import FetchSessions
 from rocketray.messaging.remote.fetched_streams import FetchedStreams
 from rocketray.testing import Broker
 
-__all__ = ["Remote"]
-
 QUEUES = 3
 FAR_MIN, FAR_MAX = 2, 3
 TAGS: list[str | None] = ["a", "b", None, "a", "c", None, None]

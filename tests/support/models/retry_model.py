@@ -21,21 +21,14 @@ from support.models.group_model import GroupModel, Sent
 from support.models.stepped_app import TOPIC, SteppedApp, SteppedFeed
 
 from rocketray.base.delay import DELAY_LEVELS_MS
+from rocketray.base.marks import ORIGIN_MESSAGE_ID, REDRIVEN_FROM, RETRY_TOPIC
 from rocketray.base.system_topics import SCHEDULE_TOPIC
-from rocketray.broker.retries.retry_records import (
-    ORIGIN_MESSAGE_ID,
-    REDRIVEN_FROM,
-    RETRY_TOPIC,
-    dead_letter_topic,
-    retry_topic,
-)
+from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
 from rocketray.topology.delivery.delivery import Delivery
 from rocketray.topology.values.failure_rules import FailureRules
-
-__all__ = ["Copy", "RetryModel"]
 
 TICK_MS = 1_000
 _PAUSE_MAX_MS = 61_000  # how long the schedule leaves a target alone that failed

@@ -33,8 +33,6 @@ from rocketray.topology.delivery.returns import Returns
 from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 
-__all__ = ["Handler", "SteppedApp", "SteppedFeed", "SteppedLoop", "Watcher", "without_waiting"]
-
 TOPIC = "T"
 _LOOKS = 200
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from support.models.journal import Entry, Outcome
 
-__all__ = ["Death", "Offsets", "Verdict", "chronicle", "judge", "out_of_order"]
-
 Offsets = Mapping[tuple[int, int], int]
 """The next offsets of a group, by queue as entries name it."""
 _Place = tuple[int, int, int]

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from support.harness.patience import patience
 
-__all__ = ["NO_READER", "SHORT", "AnotherRay", "another_ray", "planned_ray", "runs"]
-
 SHORT = "/tmp"
 """Where Ray's directories are, whatever TMPDIR is: names of sockets have at most 107 bytes."""
 NO_READER = "--include-log-monitor=false"

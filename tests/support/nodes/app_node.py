@@ -15,8 +15,6 @@ from support.nodes.local_node import LocalNode
 
 from rocketray.topology.delivery.returns import Returns
 
-__all__ = ["closing", "node", "patient_stops"]
-
 
 @pytest.fixture(scope="session")
 def closing() -> Iterator[Callable[[LocalNode], None]]:

@@ -17,8 +17,6 @@ from support.harness.patience import patience, wait_until, wait_until_answered
 from support.harness.process_tree import children_of
 from support.nodes.own_mounts import with_mounts
 
-__all__ = ["BootedMachine", "booted_machine"]
-
 _OWN = ("--pid", "--fork", "--kill-child", "--uts", "--ipc", "--net")
 _BOOT_S = 30.0
 _DEVICES = "null:3 zero:5 full:7 random:8 urandom:9"

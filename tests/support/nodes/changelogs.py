@@ -8,8 +8,6 @@ from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.message import StoredMessage
 
-__all__ = ["changes_in"]
-
 
 def changes_in(data: Path, topic: str, queue_id: int) -> list[StoredMessage]:
     """Return the changes in one queue of a changelog, in order."""

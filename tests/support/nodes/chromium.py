@@ -17,8 +17,6 @@ from typing import Any, Self
 import aiohttp
 from support.harness.patience import patience
 
-__all__ = ["CHROMIUM", "Chromium"]
-
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = os.environ.get("CHROME") or next(filter(None, map(shutil.which, _NAMES)), None)
 """The browser of this machine, which the variable CHROME may name; None if there is none."""

@@ -22,8 +22,6 @@ from rocketray.console.serving import serve
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.clock import system_clock_ms
 
-__all__ = ["Answer", "ConsoleClient"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

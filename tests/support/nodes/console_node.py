@@ -15,8 +15,6 @@ from rocketray.message import Message
 from rocketray.runtime.files.home import Home
 from rocketray.services.admin.dead_letter_service import DeadLetterService
 
-__all__ = ["COUNT", "LETTERS_OF", "SECRET", "console_node", "serve_all"]
-
 COUNT = 60
 LETTERS_OF = "audit"
 SECRET = "<b id=injected>&\"'"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rocketray.errors import RegisterUnavailableError
 
-__all__ = ["DictRegister"]
-
 
 class DictRegister:
     """Keys in a dictionary, and the calls that were made."""

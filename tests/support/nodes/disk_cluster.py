@@ -21,16 +21,6 @@ from support.nodes.machines_apart import OTHERS, MachinesApart, machines_apart
 
 from rocketray.runtime.files.home import settle_identity
 
-__all__ = [
-    "NAME",
-    "Cluster",
-    "Watch",
-    "cluster_of",
-    "cluster_of_two",
-    "nothing_is_lost",
-    "two_machines",
-]
-
 NAME = "trade"
 _DRIVER = ROOT / "tests/support/programs/joined_disks.py"
 _WATCH = (str(_DRIVER), "watch")

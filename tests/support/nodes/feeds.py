@@ -21,8 +21,6 @@ from rocketray.topology.delivery.returns import Returns
 from rocketray.topology.values.failure_rules import FailureRules
 from rocketray.topology.values.group import GroupMembership
 
-__all__ = ["WatchedTables", "feeding", "pass_over"]
-
 ALL = Subscription.tags("*")
 
 

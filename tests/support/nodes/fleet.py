@@ -43,19 +43,6 @@ from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_json
 from rocketray.services.explaining.cause import Cause
 
-__all__ = [
-    "ACTORS",
-    "CONCURRENT",
-    "FILTERS",
-    "ORDERED",
-    "PLAIN",
-    "QUEUES",
-    "TOPIC",
-    "Fleet",
-    "pid_of",
-    "start",
-]
-
 TESTS = ROOT / "tests"
 TOPIC, QUEUES = "Chaos", 3
 PLAIN, EVENS, LARGE = "witnesses", "evens", "large"

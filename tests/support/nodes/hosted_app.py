@@ -10,8 +10,6 @@ from support.harness.patience import wait_until
 from support.nodes.disk_cluster import NAME, Cluster
 from support.programs.joined_apps import APP, FILES
 
-__all__ = ["processes_here", "start_app"]
-
 _IN_DIRECTORY = 'cd "$0" && exec "$@"'
 
 

@@ -34,8 +34,6 @@ from rocketray.services.explaining.inquiry import inquire
 from rocketray.store.formats.compression import CompressionKind
 from rocketray.testing import node
 
-__all__ = ["RULES", "SEGMENT", "LocalNode"]
-
 SEGMENT = 1024 * 1024
 SIZES = {
     "commit_log_segment_bytes": SEGMENT,

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from rocketray.errors import ShardUnavailableError, StreamError
 
-__all__ = ["Loss", "LossyCalls"]
-
 Loss = Literal["request", "answer", "late", "twice"]
 """What is lost, or: the call is carried out when the test says so, or at once and once more."""
 

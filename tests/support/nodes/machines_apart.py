@@ -25,8 +25,6 @@ from support.harness.source_tree import ROOT
 from support.nodes.another_ray import NO_READER, AnotherRay
 from support.nodes.own_mounts import with_mounts
 
-__all__ = ["ELSEWHERE", "OTHERS", "THERE", "MachinesApart", "apart", "machines_apart"]
-
 ELSEWHERE = "elsewhere"
 OTHERS = ("second", "third", "fourth")
 """The machines beside the first, and the directories of their disks."""

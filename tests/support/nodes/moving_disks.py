@@ -12,8 +12,6 @@ from rocketray.broker.disks.disks_api import CopiedQueue
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ConfigError
 
-__all__ = ["FAR", "STEPS", "MovingAgents"]
-
 FAR = "00000000-0000-0000-0000-000000000002"
 STEPS = ("copy", "start_process", "hand_over", "last copy", "after last copy", "start")
 """The steps of a move, in order; a failure leaves the queue where it was, or on its new disk."""

@@ -27,8 +27,6 @@ from support.nodes.fleet import ACTORS, Fleet, pid_of
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME
 
-__all__ = ["DISKS", "KILLS", "PAUSES", "Nemesis", "NodeProcess"]
-
 KILLS = ("member", "leave", "host", "producer", GATEWAY_NAME, *ACTORS)
 """What is killed, or leaves, and is back at once."""
 PAUSES = ("stop", *(f"stop {name}" for name in ACTORS), "clock", "clock")

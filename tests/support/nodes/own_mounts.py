@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from support.harness import machine
 
-__all__ = ["with_mounts"]
-
 
 def with_mounts(script: str, *arguments: object, names: Sequence[str] = ()) -> list[str]:
     """The command before one that sees the mounts that *script* makes of its arguments.

@@ -11,8 +11,6 @@ from pathlib import Path
 from support.harness import machine
 from support.harness.patience import wait_until_answered
 
-__all__ = ["redis_server"]
-
 _HOST = "127.0.0.1"
 
 

@@ -17,8 +17,6 @@ from support.harness.patience import patience, wait_until_answered
 
 from rocketray.runtime.register.register import Register
 
-__all__ = ["BUCKET", "etcd_server", "every_call", "free_port", "s3_server", "s3_variables"]
-
 BUCKET = "registers"
 DIRECTLY = {"no_proxy": "127.0.0.1", "NO_PROXY": "127.0.0.1"}
 """What leads to them past a proxy of the environment, which clients of such stores use."""

@@ -9,10 +9,9 @@ import numpy as np
 
 from rocketray.message import UNIQUE_KEY, decode_properties
 from rocketray.services.staging.message_rows import RowFrame
-from rocketray.store.batches.encoded_batch import MeasuredTable, unpack_batch
+from rocketray.store.batches.encoded_batch import unpack_batch
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.formats.record import parse_record
-
-__all__ = ["RowMessage", "in_frame", "in_table"]
 
 
 class RowMessage(NamedTuple):

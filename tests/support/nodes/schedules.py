@@ -11,14 +11,12 @@ from support.nodes.stores import FakeClock
 from rocketray.base.config import StoreConfig
 from rocketray.base.delay import DELAY_LEVELS_MS, after, at_level, at_time
 from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from rocketray.broker.retries.deliveries import Submit, at_once
+from rocketray.broker.retries.deliveries import Place, Submit, at_once
 from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.services.delays.schedule import Place, Schedule
+from rocketray.services.delays.schedule import Schedule
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
-
-__all__ = ["CrashError", "Sent", "Waiting", "WaitingStore"]
 
 CONFIG = StoreConfig(
     commit_log_segment_bytes=16_384,

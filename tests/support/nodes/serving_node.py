@@ -16,8 +16,6 @@ from rocketray.services.explaining.explanation import Explanation
 
 from .local_node import LocalNode
 
-__all__ = ["serving"]
-
 
 @contextmanager
 def serving(

@@ -18,8 +18,6 @@ from rocketray.services.staging.message_rows import MessageRows
 from rocketray.services.staging.staging_api import StagedBatch, StagingVerdict
 from rocketray.testing import Broker
 
-__all__ = ["bodies_of", "decide", "rows_of", "settle", "stage", "step", "stored_bodies"]
-
 
 def rows_of(bodies: Sequence[str], **columns: Sequence[object]) -> pa.RecordBatch:
     """Return rows with these bodies, and further columns."""

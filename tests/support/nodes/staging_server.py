@@ -23,8 +23,6 @@ from rocketray.services.staging.staging_api import StagedBatch, StagedOverview, 
 from rocketray.services.staging.staging_calls import staging_calls
 from rocketray.testing import Broker
 
-__all__ = ["SteppedStaging", "served"]
-
 _ResultT = TypeVar("_ResultT")
 
 

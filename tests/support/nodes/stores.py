@@ -16,7 +16,7 @@ from support.harness.source_tree import ROOT
 from rocketray.base.config import StoreConfig
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import Message, StoredMessage
-from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore

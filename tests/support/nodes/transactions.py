@@ -8,8 +8,6 @@ from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.producer_options import SendOptions
 from rocketray.messaging.producers.transactional_sends import Transaction
 
-__all__ = ["begin"]
-
 
 def begin(
     producer: NodeProducer, topic: str, body: bytes, **options: Unpack[SendOptions]

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 
-__all__ = ["NO_PROXY_NAMES", "PROXY_NAMES", "unused_proxy"]
-
 PROXY_NAMES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 NO_PROXY_NAMES = ("no_proxy", "no_grpc_proxy")
 

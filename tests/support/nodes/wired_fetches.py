@@ -16,8 +16,6 @@ from rocketray.messaging.remote.fetch_calls import answer_fetch, calls_of
 from rocketray.messaging.remote.fetch_wire import FRAMES
 from rocketray.messaging.remote.sent_fetches import SentFetches
 
-__all__ = ["WiredLink", "wired"]
-
 
 class WiredLink:
     """A link to sessions of this process, which may be others at each call; see ``FetchLink``."""

@@ -14,8 +14,6 @@ from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.hosting.host_actors import find_hosts
 
-__all__ = ["APP", "FILES", "hosts", "parcels", "take"]
-
 APP = "parcels"
 FILES = {
     "place.py": "import socket\n\n\ndef here():\n    return socket.gethostname()\n",

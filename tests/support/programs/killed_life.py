@@ -36,8 +36,6 @@ from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock, stepped_node
 from rocketray.testing.clock import START_MS
 
-__all__ = ["LATER_MS", "STEPS", "TOPICS"]
-
 TOPICS = ("Kept", "Gone")
 LATER_MS = START_MS + 3_600_000
 """When a node starts again: later than all that its life ordered."""

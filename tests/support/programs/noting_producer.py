@@ -19,8 +19,10 @@ from support.nodes.transactions import begin
 from rocketray.actors.client.connection import Connection
 from rocketray.client import Client
 from rocketray.errors import StoreFullError, StreamError
-from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult
+from rocketray.messaging.producers.batch import SendResult
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.producer_options import SendOptions
+from rocketray.messaging.producers.send_future import SendFuture
 
 WINDOW = 500
 TRANSACTION_EVERY = 40

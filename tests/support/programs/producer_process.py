@@ -7,7 +7,8 @@ import time
 from collections import deque
 
 from rocketray.actors.client.connection import Connection
-from rocketray.messaging.producers.producer import SendFuture, SendResult
+from rocketray.messaging.producers.batch import SendResult
+from rocketray.messaging.producers.send_future import SendFuture
 
 WINDOW = 500
 

@@ -16,8 +16,6 @@ from support.nodes.fleet import TOPIC
 from rocketray.queries.spark import exactly_once
 from rocketray.queries.spark.session import spark_session
 
-__all__ = ["COPIES", "LOOSE", "LOOSE_TABLE", "SOURCE", "TABLE"]
-
 SOURCE, LOOSE = "In", "Loose"
 TABLE, LOOSE_TABLE = "table", "loose_table"
 COPIES = {TOPIC: SOURCE, TABLE: TOPIC, LOOSE: TOPIC, LOOSE_TABLE: TOPIC}

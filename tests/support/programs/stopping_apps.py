@@ -19,8 +19,6 @@ from support.nodes.register_servers import free_port
 import rocketray as rr
 from rocketray.testing import Broker
 
-__all__ = ["PROGRAMS", "Program"]
-
 
 class Program:
     """An app with topic In, which one of :data:`PROGRAMS` declares the rest of."""

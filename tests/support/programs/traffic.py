@@ -17,11 +17,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer
 
-__all__ = [
-    "Traffic",
-    "gap",
-]
-
 _TAG = "watched"  # so that a filter works for the consumer
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from support.harness.source_tree import ROOT
 
-__all__ = ["DATA", "golden_rows", "sql92_differences"]
-
 DATA = ROOT / "tests/data"
 
 

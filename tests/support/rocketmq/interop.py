@@ -16,23 +16,12 @@ from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages, pack_batch
+from rocketray.store.batches.batch_form import EncodedBatch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.message_store import MessageStore
 
 from .rocketmq import Broker, free_port
 from .rocketmq_client import RocketMQClient, Seen, seen
-
-__all__ = [
-    "LONG_TOPIC",
-    "SQL",
-    "Queues",
-    "RocketMQ",
-    "packed_batch",
-    "read_directory",
-    "read_matching",
-    "small_files",
-    "write_store",
-]
 
 Queues = dict[tuple[str, int], list[Seen]]
 LONG_TOPIC = "%RETRY%" + "g" * 200  # a record of version 2

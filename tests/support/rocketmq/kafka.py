@@ -15,8 +15,6 @@ from support.harness.patience import wait_until_answered
 
 from .rocketmq import free_port
 
-__all__ = ["KafkaBroker", "source_jars"]
-
 BROKER, SOURCE = "3.9.1", "4.2.0"
 _BROKER_JARS = f"org.apache.kafka:kafka_2.13:{BROKER}"
 _SOURCE_JARS = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SOURCE}"

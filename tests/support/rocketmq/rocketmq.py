@@ -21,8 +21,6 @@ from support.harness.patience import wait_until
 
 from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 
-__all__ = ["Broker", "NameServer", "free_port", "rocketmq_classpath"]
-
 VERSION = "5.3.3"
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
 _START_S, _STOP_S = 60, 60

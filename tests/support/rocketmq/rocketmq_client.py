@@ -16,8 +16,6 @@ from support.harness.patience import wait_until, wait_until_answered
 
 from rocketray.message import CRC_PROPERTY, StoredMessage
 
-__all__ = ["RocketMQClient", "Seen", "client_jvm", "seen"]
-
 _PULL_COUNT = 32
 _QUERY_COUNT = 64
 _END_OF_TIME = 2**63 - 1

@@ -22,8 +22,6 @@ from .history import Filter, Group, History, WrongError
 from .parts import SimNode
 from .tables import CHANGELOG, Copy, Table
 
-__all__ = ["PositionReader", "Reader"]
-
 
 class AppConnection:
     """What an app's returns need of a connection."""

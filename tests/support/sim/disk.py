@@ -20,8 +20,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DurableFiles", "Entry", "read_all"]
-
 SECTOR = 512
 _open, _close = os.open, os.close  # the real ones, whatever takes their place meanwhile
 _PAGE = 4096

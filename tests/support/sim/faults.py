@@ -10,8 +10,6 @@ from .machine import KilledError, PowerLostError
 from .parts import COORDINATOR, OPERATOR
 from .world import BULK, ORDERS, PRICES, SHORT, NodeKilledError, Step, World
 
-__all__ = ["STEPS"]
-
 _SYNCED = ("commitlog", "commitlog", "consumequeue")
 """The directories of a shard whose syncs fail."""
 

@@ -14,8 +14,6 @@ from .senders import send
 from .tables import ON_DISK
 from .world import EXPECTED, ORDERS, QUEUES, Step, World
 
-__all__ = ["STEPS", "beat", "go_on", "join_broadcast", "join_with_table"]
-
 _READERS_MAX = 8
 
 

@@ -14,8 +14,6 @@ from .tables import Copy, recover
 from .upkeep import open_closed, serve
 from .world import EXPECTED, ORDERS, QUEUES, World
 
-__all__ = ["heal"]
-
 _ROUNDS_MAX, _QUIET_ROUNDS = 40, 4
 _ADVANCES_MAX = 8
 _LAST_MESSAGES = 8  # what failures lost must not hide what comes after them

@@ -18,8 +18,6 @@ from rocketray.groups.group_offsets import LONG_MAX
 from rocketray.message import Message, StoredMessage
 from rocketray.services.explaining.cause import Cause
 
-__all__ = ["FILTERS", "TAGS", "Group", "History", "Sent", "WrongError"]
-
 TAGS = (None, "Aa", "BB", "C")  # the first two have one hash code
 LONG_EVERY = 5
 """One of so many messages has a property longer than a sector."""

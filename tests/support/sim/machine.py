@@ -39,8 +39,6 @@ from rocketray.testing import Clock
 
 from .disk import DurableFiles, read_all
 
-__all__ = ["KilledError", "Machine", "PowerLostError", "simulated"]
-
 _FIRST_PID = 1 << 23  # greater than any real one
 _CALL_MS = 0.05  # how long a reading of the monotonic clock takes: waits end
 _MAKES = os.O_CREAT | os.O_TRUNC

@@ -46,8 +46,6 @@ from rocketray.store.recovery import recovery
 from rocketray.store.store_files import StoreFiles
 from rocketray.topology.delivery.returns import Returns
 
-__all__ = ["MUTANTS", "Mutant"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mutant:

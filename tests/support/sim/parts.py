@@ -30,8 +30,6 @@ from rocketray.testing.node import LocalNode, _LocalShards
 
 from .machine import KilledError, Machine
 
-__all__ = ["COORDINATOR", "FILTER", "OPERATOR", "Network", "SimNode", "process_part"]
-
 COORDINATOR, FILTER, OPERATOR = "coordinator", "filter", "operator"
 _COORDINATORS = (SessionsApi, GroupsApi, TopicsApi)
 SIZES = {

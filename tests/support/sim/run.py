@@ -27,8 +27,6 @@ from .healing import heal
 from .machine import simulated
 from .world import World
 
-__all__ = ["Outcome", "run_seed", "run_seeds"]
-
 _MEMORY = Path("/dev/shm")
 _TIMEOUT_S = 300.0
 _OBJECTS_A_COLLECTION = 20_000  # dead parts leave open files in cycles, so it cannot be without

@@ -10,8 +10,6 @@ from rocketray.errors import ShardUnavailableError, TransactionDecidedError
 from .history import Sent, WrongError
 from .world import BULK, ORDERS, PRICES, QUEUES, Step, World
 
-__all__ = ["STEPS", "answer_checks", "send"]
-
 _ACKS: tuple[AckMode, ...] = ("memory", "memory", "disk")
 
 

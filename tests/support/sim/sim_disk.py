@@ -24,8 +24,6 @@ import numpy.typing as npt
 
 from rocketray.store.files.file_system import FileLock, FileSystem, OpenFile
 
-__all__ = ["Bound", "Outcome", "PowerLostError", "SimDisk", "power_fails_after"]
-
 SECTOR = 512
 _ROOT = Path("/")
 _BOOTS = itertools.count(1)

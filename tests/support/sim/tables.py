@@ -27,8 +27,6 @@ from rocketray.topology.tables.part_reader import PartReader
 from .history import Sent, WrongError
 from .parts import SimNode
 
-__all__ = ["CHANGELOG", "INSTANCES", "ON_DISK", "Copy", "Table", "recover"]
-
 CHANGELOG = "counts-changelog"
 ON_DISK = "disk"
 INSTANCES = (ON_DISK, "memory")

@@ -11,8 +11,6 @@ from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from .parts import COORDINATOR, FILTER, process_part
 from .world import EXPECTED, USER_TOPICS, Step, World
 
-__all__ = ["STEPS", "open_closed", "serve"]
-
 
 def filter_step(world: World) -> None:
     """Let the filter work."""

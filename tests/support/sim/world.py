@@ -33,19 +33,6 @@ from .machine import KilledError, Machine, PowerLostError
 from .parts import COORDINATOR, OPERATOR, Network, SimNode, process_part
 from .tables import CHANGELOG, INSTANCES, Copy
 
-__all__ = [
-    "BULK",
-    "EXPECTED",
-    "ORDERS",
-    "PRICES",
-    "QUEUES",
-    "SHORT",
-    "USER_TOPICS",
-    "NodeKilledError",
-    "Step",
-    "World",
-]
-
 STEPS = 220
 ORDERS, BULK, PRICES, SHORT = "orders", "bulk", "prices", "short"
 QUEUES = 2  # of the first; the others have one

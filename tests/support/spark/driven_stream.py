@@ -11,8 +11,6 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from rocketray.queries.spark.source import RangesTask, RocketRaySource
 
-__all__ = ["Offset", "Stream"]
-
 _SCHEMA = StructType([StructField("body", BinaryType())])
 Offset = dict[str, Any]
 

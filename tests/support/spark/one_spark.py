@@ -19,8 +19,6 @@ from rocketray.queries.spark.java import find_java
 from rocketray.queries.spark.session import spark_settings
 from rocketray.queries.spark.warm_python import python_environ
 
-__all__ = ["one_spark"]
-
 
 @contextmanager
 def one_spark(directory: Path, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -37,8 +37,6 @@ from rocketray.client import Client
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 
-__all__ = ["ALL", "SHARDS", "WORKER", "KilledCopies", "stored"]
-
 WORKER, _DRIVER = "worker", "driver"
 SHARDS = tuple(name for name in ACTORS if ":" in name)
 _GATEWAYS = (GATEWAY_NAME, SPARE_GATEWAY_NAME)

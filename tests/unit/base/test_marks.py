@@ -42,7 +42,7 @@ from rocketray.broker.retries.retry_records import (
     topic_of,
 )
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, delayed_letter, first_place
-from rocketray.cli.arguments.messages import from_json, to_json
+from rocketray.cli.arguments.messages import from_json
 from rocketray.errors import StreamError
 from rocketray.message import (
     ForwardedMessage,
@@ -58,6 +58,7 @@ from rocketray.store.batches.table_columns import check_names, read_table
 from rocketray.store.batches.taken_on import taken_on_column
 from rocketray.topology.app.app import App
 from rocketray.topology.values.wire import key_of, message_of, parts_of
+from rocketray.views.message_records import to_json
 from rocketray.views.send_again import send_again
 
 OF_USER = {"region": "eu", "traceparent": "00-1-2-01"}

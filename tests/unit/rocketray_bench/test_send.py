@@ -13,7 +13,8 @@ import pytest
 from support.nodes.local_node import LocalNode
 
 from rocketray.message import Message
-from rocketray.messaging.producers.producer import NodeProducer, SendResults
+from rocketray.messaging.producers.batch import SendResults
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray_bench import send
 from rocketray_bench.ceilings import Ceilings
 from rocketray_bench.report import BenchOptions

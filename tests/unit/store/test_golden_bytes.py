@@ -22,11 +22,13 @@ from rocketray.kernels.hashing import crc32_spans
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message, decode_properties
 from rocketray.store.batches.batch_form import (
     EncodedBatch,
+    RecordOptions,
     born_host_form,
     record_header,
     topic_form,
 )
-from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions, encode_messages
+from rocketray.store.batches.encoded_batch import encode_messages
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.formats.record import RecordFields, RecordValues, decode_record, encode_record
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_walk import walk

@@ -11,12 +11,8 @@ from support.nodes.stores import SMALL, FakeClock, check_whole, kill
 
 from rocketray.errors import InvalidMessageError
 from rocketray.message import IMPORTED_OFFSET_ID, Message
-from rocketray.store.batches.encoded_batch import (
-    EncodedBatch,
-    encode_messages,
-    pack_batch,
-    unpack_batch,
-)
+from rocketray.store.batches.batch_form import EncodedBatch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, unpack_batch
 from rocketray.store.message_store import MessageStore
 
 OLD_TIMES = [1_000, 1_000, 9_999, 20_000]

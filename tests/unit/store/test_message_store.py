@@ -22,10 +22,10 @@ from rocketray.errors import (
     StoreError,
     StoreFullError,
 )
+from rocketray.kernels.property_crc import CRC_PROPERTY_BYTES
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages
 from rocketray.store.files import file_system
-from rocketray.store.formats.property_crc import CRC_PROPERTY_BYTES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageStatus, PullLimits
 

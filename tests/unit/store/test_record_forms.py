@@ -14,12 +14,9 @@ from rocketray.base.config import StoreConfig
 from rocketray.broker.topics.queue_views import open_queues
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError
 from rocketray.message import Message
-from rocketray.store.batches.encoded_batch import (
-    EncodedBatch,
-    MeasuredTable,
-    RecordOptions,
-    encode_messages,
-)
+from rocketray.store.batches.batch_form import EncodedBatch, RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.formats.message_id import decode_offset_id
 from rocketray.store.formats.sys_flag import COMMIT, MULTI_TAGS, PREPARED, ROLLBACK, sys_flag_names
 from rocketray.store.message_store import MessageStore

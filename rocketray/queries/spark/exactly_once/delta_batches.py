@@ -23,8 +23,6 @@ from rocketray.errors import ConfigError, StreamError
 
 from .ledger_key import app_of
 
-__all__ = ["to_delta"]
-
 # Each attempt that fails means that another writer's commit succeeded. With the data still in
 # memory, another attempt costs less than Spark's repetition of the batch.
 _TRIES = 5

@@ -30,8 +30,6 @@ from rocketray.errors import ConfigError, StreamError
 
 from .ledger_key import app_of
 
-__all__ = ["to_jdbc"]
-
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,119}(\.[A-Za-z_][A-Za-z0-9_$]{0,119}){0,2}\Z")
 _LEDGER = "rocketray_batches"
 _COPIES = {

@@ -8,8 +8,6 @@ from pyspark.sql import DataFrame
 
 from rocketray.errors import ConfigError
 
-__all__ = ["app_of"]
-
 _QUERY_ID = "sql.streaming.queryId"  # of Spark's local properties, which its executors get, too
 _APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,119}\Z")  # also a part of a directory's name
 

@@ -32,8 +32,6 @@ from rocketray.errors import ConfigError
 
 from .ledger_key import app_of
 
-__all__ = ["to_parquet"]
-
 _COLUMN = "batch"
 _IS_THERE = (errno.ENOTEMPTY, errno.EEXIST)  # POSIX allows either for a directory with files
 

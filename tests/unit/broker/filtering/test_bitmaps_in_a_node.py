@@ -20,9 +20,11 @@ from rocketray.message import Message
 from rocketray.messaging.api.node_client import lag_of
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.files.paths import filters_file, shard_directory
-from rocketray.services.explaining.explanation import Cause, Explanation
+from rocketray.services.explaining.cause import Cause
+from rocketray.services.explaining.explanation import Explanation
 from rocketray.services.explaining.inquiry import inquire
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 COUNT = 400
 SMALL, LARGE = Subscription.sql("a < 10"), Subscription.sql("a >= 390")

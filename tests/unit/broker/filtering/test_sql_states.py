@@ -13,7 +13,8 @@ from rocketray.broker.filtering.filter_stream import sql_states
 from rocketray.errors import CorruptRecordError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.program import state_of
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
+from rocketray.kernels.condition_codes import State
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader

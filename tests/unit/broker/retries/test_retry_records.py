@@ -11,15 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.nodes.stores import SMALL, FakeClock
 
-from rocketray.base.delay import DELAY_LEVEL, DELAY_LEVELS_MS, restored
-from rocketray.base.system_topics import SCHEDULE_TOPIC
-from rocketray.broker.retries.retry_records import (
+from rocketray.base.delay import DELAY_LEVELS_MS, restored
+from rocketray.base.marks import (
+    DELAY_LEVEL,
     FAILURE_REASON,
     GIVEN_UP_BY,
-    MAX_ATTEMPTS,
     ORIGIN_MESSAGE_ID,
     RETRY_QUEUE_ID,
     RETRY_TOPIC,
+)
+from rocketray.base.system_topics import SCHEDULE_TOPIC
+from rocketray.broker.retries.retry_records import (
+    MAX_ATTEMPTS,
     dead_letter_topic,
     dead_lettered,
     origin_of,

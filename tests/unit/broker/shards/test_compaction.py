@@ -12,7 +12,8 @@ from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 COMPACTS = RetentionPolicy(compacts=True)

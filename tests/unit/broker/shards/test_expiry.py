@@ -23,7 +23,8 @@ from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
 from rocketray.runtime.ipc.control_page import Doorbell
 from rocketray.runtime.ipc.match_ring import MatchRing, StreamDescription, StreamState
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 from rocketray.store.retention import DiskUse, Reason, RetentionPolicy
 from rocketray.testing.node import EMPTY_DISK
 

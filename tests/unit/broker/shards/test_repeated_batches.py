@@ -18,9 +18,11 @@ from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message
+from rocketray.messaging.producers.batch import SendResult
 from rocketray.messaging.producers.batcher import Handling
 from rocketray.messaging.producers.message_sends import MessageSends
-from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.send_future import SendFuture
 from rocketray.runtime.ipc.acknowledgement import Ack, Durability
 
 TOPIC = "%DLQ%group"

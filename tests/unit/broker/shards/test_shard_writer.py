@@ -19,12 +19,8 @@ from rocketray.runtime.files.paths import CONTROL_PAGE
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
 from rocketray.runtime.ipc.ring import ProducerRing, ShardRing
 from rocketray.runtime.processes import owned_name
-from rocketray.store.batches.encoded_batch import (
-    RecordOptions,
-    encode_messages,
-    pack_batch,
-    unpack_batch,
-)
+from rocketray.store.batches.batch_form import RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, unpack_batch
 from rocketray.store.formats.sys_flag import PREPARED
 
 CONFIG = StoreConfig(

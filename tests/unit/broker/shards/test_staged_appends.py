@@ -10,7 +10,8 @@ from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.message import Message
 from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
-from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages, pack_batch
+from rocketray.store.batches.batch_form import EncodedBatch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 CONFIG = StoreConfig(
     commit_log_segment_bytes=64 * 1024,

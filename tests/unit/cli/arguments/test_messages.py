@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rocketray.base.delay import Delay
-from rocketray.cli.arguments.messages import from_json, one_line, to_json
+from rocketray.cli.arguments.messages import from_json, one_line
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage, decode_properties
+from rocketray.views.message_records import to_json
 
 
 def stored(body: bytes = b"two books", **properties: str) -> StoredMessage:

@@ -13,7 +13,8 @@ from rocketray.filters.sql92.dialect import DIALECTS
 from rocketray.filters.sql92.nodes import Property, TextTest
 from rocketray.filters.sql92.operators import TEXT_OPERATORS
 from rocketray.filters.sql92.program import state_of
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
+from rocketray.kernels.condition_codes import State
 
 
 def answer(sql: str, value: str | None, dialect: Dialect = "rocketray") -> bool | str | None:

@@ -10,7 +10,8 @@ from support.rocketmq.golden import golden_rows, sql92_differences
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression, parse
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
+from rocketray.kernels.condition_codes import State
 
 ROWS = golden_rows("sql92")
 DIFFERENCES = sql92_differences()

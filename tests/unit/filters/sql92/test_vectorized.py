@@ -7,7 +7,8 @@ import pytest
 from support.models.random_sql import spans_of
 
 from rocketray.filters.sql92 import compile_expression
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
+from rocketray.kernels.condition_codes import State
 
 ROWS = [{"a": "15", "region": "eu"}, {"a": "25", "region": "eu"}, {"region": "us"}, {"a": "many"}]
 STATES = [State.TRUE, State.FALSE, State.NULL, State.NOT_INT32]

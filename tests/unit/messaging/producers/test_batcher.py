@@ -24,8 +24,8 @@ from rocketray.errors import (
 )
 from rocketray.message import ForwardedMessage, Message
 from rocketray.messaging.producers import batcher
-from rocketray.messaging.producers.batch import Batch
-from rocketray.messaging.producers.producer import NodeProducer, SendResult
+from rocketray.messaging.producers.batch import Batch, SendResult
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.queue_link import QueueLink
 from rocketray.runtime.files.paths import producer_rings_directory
 from rocketray.runtime.ipc.acknowledgement import Ack

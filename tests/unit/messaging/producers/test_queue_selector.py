@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.nodes.local_node import LocalNode
 
-from rocketray.base.delay import REAL_QUEUE_ID
+from rocketray.base.marks import REAL_QUEUE_ID
 from rocketray.base.system_topics import TIMER_TOPIC
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import SHARDING_KEY, Message

@@ -23,7 +23,9 @@ from rocketray.base.delay import Delay
 from rocketray.errors import ShardUnavailableError, StoreFullError
 from rocketray.message import UNIQUE_KEY, Message
 from rocketray.messaging.producers import batcher
-from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
+from rocketray.messaging.producers.batch import SendResult, SendResults
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.send_future import SendFuture
 from rocketray.store.queues.consume_queue import ConsumeQueue
 from rocketray.testing import Broker
 from rocketray.testing.fixtures import broker, clock

@@ -9,14 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rocketray.base.marks import FAILURE_REASON, REDRIVEN_FROM, RETRY_TOPIC
 from rocketray.broker.retries.dead_letter_api import DeadLettersApi
-from rocketray.broker.retries.retry_records import (
-    FAILURE_REASON,
-    REDRIVEN_FROM,
-    RETRY_TOPIC,
-    dead_lettered,
-    topic_of,
-)
+from rocketray.broker.retries.retry_records import dead_lettered, topic_of
 from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import (
     ConfigError,
@@ -28,7 +23,8 @@ from rocketray.errors import (
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
 from rocketray.messaging.api.node_client import NodeClient
-from rocketray.messaging.producers.producer import NodeProducer, SendResults
+from rocketray.messaging.producers.batch import SendResults
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import InProcess, ServedObjects
 from rocketray.runtime.files.paths import CONTROL_PAGE, shard_directory
 from rocketray.runtime.files.state_files import write_json

@@ -16,7 +16,7 @@ from rocketray.filters.subscription import EVERYTHING
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.services.admin.dead_letters import redrive
 from rocketray.services.explaining import arrival
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 from rocketray.testing import Broker, Clock
 
 

@@ -22,7 +22,8 @@ from rocketray.groups.journal.passages import Happening, PlaceHistory, Stretch
 from rocketray.hashing import tags_code
 from rocketray.message import Message
 from rocketray.runtime.files.paths import CONTROL_PAGE
-from rocketray.services.explaining.explanation import Cause, Explanation
+from rocketray.services.explaining.cause import Cause
+from rocketray.services.explaining.explanation import Explanation
 from rocketray.services.explaining.inquiry import inquire
 from rocketray.services.explaining.rules import GroupFacts, explain_stored
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK

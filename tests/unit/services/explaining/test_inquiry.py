@@ -17,7 +17,7 @@ from rocketray.groups.journal.group_journal import EntryKind
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.files.paths import journal_directory
 from rocketray.services.admin.seeking import carry_out, plan_moves
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock
 

@@ -18,7 +18,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.services.admin.dead_letters import redrive
 from rocketray.services.admin.seeking import carry_out, plan_moves
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 from rocketray.testing import Broker, Clock
 
 ALL = Subscription.tags("*")

@@ -29,7 +29,8 @@ from rocketray.message import (
     StoredMessage,
     decode_properties,
 )
-from rocketray.services.transactions.transaction_engine import TransactionEngine, TransactionLimits
+from rocketray.services.transactions.transaction_engine import TransactionEngine
+from rocketray.services.transactions.transaction_state import TransactionLimits
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.testing import Clock
 

@@ -11,13 +11,8 @@ from rocketray.errors import ConfigError, InvalidMessageError, MessageTooLargeEr
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.kernels.layout import MAGIC_V2
 from rocketray.message import Message
-from rocketray.store.batches.encoded_batch import (
-    EncodedBatch,
-    RecordOptions,
-    encode_messages,
-    pack_batch,
-    unpack_batch,
-)
+from rocketray.store.batches.batch_form import EncodedBatch, RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, unpack_batch
 from rocketray.store.formats.record import decode_record
 
 NOW = 1_700_000_000_000

@@ -9,12 +9,9 @@ import pytest
 
 from rocketray.errors import ConfigError, InvalidMessageError, MessageTooLargeError
 from rocketray.message import Message
-from rocketray.store.batches.encoded_batch import (
-    EncodedBatch,
-    MeasuredTable,
-    encode_messages,
-    pack_batch,
-)
+from rocketray.store.batches.batch_form import EncodedBatch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.batches.encoded_table import MeasuredTable
 
 HOST = ("10.0.0.9", 1234)
 NOW = 1_700_000_000_000

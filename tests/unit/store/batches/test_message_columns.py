@@ -13,13 +13,8 @@ from support.models.message_texts import BORN_HOST, FIRST_ID, NOW_MS, PREFIX, te
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import BODY_MAX_BYTES, IMPORTED_OFFSET_ID, SHARDING_KEY, Message
-from rocketray.store.batches.encoded_batch import (
-    RecordOptions,
-    encode_messages,
-    pack_batch,
-    packed,
-    unpack_batch,
-)
+from rocketray.store.batches.batch_form import RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, packed, unpack_batch
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.formats.compression import Compression
 

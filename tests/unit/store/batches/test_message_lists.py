@@ -20,12 +20,8 @@ from rocketray.message import (
     PROPERTIES_MAX_BYTES,
     Message,
 )
-from rocketray.store.batches.encoded_batch import (
-    RecordOptions,
-    encode_messages,
-    pack_batch,
-    packed,
-)
+from rocketray.store.batches.batch_form import RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, packed
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.batches.message_lists import MessageLists
 from rocketray.store.formats.compression import Compression

@@ -17,14 +17,9 @@ from rocketray.message import (
     Message,
     StoredMessage,
 )
-from rocketray.store.batches.encoded_batch import (
-    EncodedBatch,
-    MeasuredTable,
-    RecordOptions,
-    encode_messages,
-    packed,
-    unpack_batch,
-)
+from rocketray.store.batches.batch_form import EncodedBatch, RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages, packed, unpack_batch
+from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.formats.property_crc import (

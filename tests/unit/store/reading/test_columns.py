@@ -17,7 +17,8 @@ from rocketray.base.config import StoreConfig
 from rocketray.base.message_time import TIME_MAX_MS, TIME_MIN_MS
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import compile_expression
-from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.filters.sql92.vectorized import VectorizedExpression
+from rocketray.kernels.condition_codes import State
 from rocketray.message import SHARDING_KEY
 from rocketray.store.formats import arrow_spans
 from rocketray.store.message_store import MessageStore

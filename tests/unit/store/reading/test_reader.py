@@ -22,13 +22,15 @@ from support.nodes.stores import (
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError
 from rocketray.hashing import crc32, tags_code
 from rocketray.message import Message, StoredMessage, decode_properties
-from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages
+from rocketray.store.batches.batch_form import RecordOptions
+from rocketray.store.batches.encoded_batch import encode_messages
 from rocketray.store.formats.arrow_spans import string_array
 from rocketray.store.formats.compression import Compression, CompressionKind
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading import record_spans
 from rocketray.store.reading.columns import read_columns
-from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import QueueReader
+from rocketray.store.reading.record_spans import EntryColumns
 
 COUNT = 100  # over several segments of log and queue
 

@@ -11,11 +11,12 @@ from support.nodes.apps import collecting, committed, make_app, put, running
 from support.nodes.ladder import Ladder, stored_in
 from support.nodes.local_node import LocalNode
 
-from rocketray.broker.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
+from rocketray.base.marks import FAILURE_REASON, ORIGIN_MESSAGE_ID
+from rocketray.broker.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.consumers import member as member_module
-from rocketray.services.explaining.explanation import Cause
+from rocketray.services.explaining.cause import Cause
 from rocketray.services.explaining.inquiry import inquire
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery.failure import FIRST_DELAY_S, MAX_DELAY_S, backoff_s

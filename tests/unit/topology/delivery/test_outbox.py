@@ -19,7 +19,9 @@ from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.errors import ConfigError, OwnerFencedError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
-from rocketray.messaging.producers.producer import NodeProducer, SendFuture, SendResult, SendResults
+from rocketray.messaging.producers.batch import SendResult, SendResults
+from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.messaging.producers.send_future import SendFuture
 from rocketray.topology.delivery import outbox as outbox_module
 from rocketray.topology.delivery.outbox import Outbox, Outboxes
 

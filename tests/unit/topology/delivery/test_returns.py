@@ -25,7 +25,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import MemberOptions
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.messaging.consumers.member import GroupConsumer
-from rocketray.messaging.producers.producer import NodeProducer, SendResults
+from rocketray.messaging.producers.batch import SendResults
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.services.delays.delay_service import DelayService
 from rocketray.topology.app.app import App
 from rocketray.topology.delivery import feed as feed_module

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 from support.harness.patience import until
 
-from rocketray.base.delay import REAL_QUEUE_ID
+from rocketray.base.marks import REAL_QUEUE_ID
 from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.broker.retries.retry_records import dead_letter_topic, retry_topic, sent_back
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig

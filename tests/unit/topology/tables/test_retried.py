@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.harness.patience import until
 
-from rocketray.broker.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
+from rocketray.base.marks import RETRY_QUEUE_ID, RETRY_TOPIC
 from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock
