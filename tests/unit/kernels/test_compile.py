@@ -75,8 +75,8 @@ def all_kernels() -> dict[str, Any]:
         f"{module.__name__.rpartition('.')[2]}.{name}": value
         for value in _compile._KERNELS
         for module in [sys.modules[value.__module__]]
-        for name in module.__all__
-        if getattr(module, name) is value
+        for name, found in vars(module).items()
+        if found is value and not name.startswith("_")
     }
 
 
