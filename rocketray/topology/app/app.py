@@ -402,13 +402,14 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         tracing = self.tracing
         return await (put(message) if tracing is None else send_traced(tracing, message, put))
 
-    async def flush_sends(self, *, is_commit: bool = True) -> None:
-        """Wait until everything sent, and every change of a table, is stored.
+    async def flush_sends(self, *, is_commit: bool = True) -> bool:
+        """Wait until what was sent is stored, and changes of tables; False if those have to wait.
 
         Raises what could not be stored; where no commit follows, only if it was not reported yet.
         """
-        await self.tables.flush()
+        has_all: bool = await self.tables.flush()
         await (self._outboxes.flush() if is_commit else self._outboxes.settle())
+        return has_all
 
     # Running
 

@@ -76,9 +76,6 @@ class QueueTables(Protocol):
     async def lose(self, holder: Feed, queue_ids: Iterable[int]) -> None:
         """Record that *holder* no longer reads these queues."""
 
-    def may_change(self) -> bool:
-        """Return False while changes wait, and so do the commits of their messages."""
-
 
 class _Outlet:
     """Passes deliveries on to the queue that the handlers read.
@@ -131,14 +128,15 @@ class FeedStatistics:
 
 @dataclass(frozen=True, slots=True)
 class FeedServices:
-    """What a feed uses of its app; *flush_sends* returns when all that was sent is stored.
+    """What a feed uses of its app.
 
+    *flush_sends* returns when all that was sent is stored; False while changes of tables wait.
     *tables* is None for a feed whose queue numbers are unrelated to the app's tables, *tracing*
     where the app has none.
     """
 
     returns: Returns
-    flush_sends: Callable[[], Awaitable[None]]
+    flush_sends: Callable[[], Awaitable[bool]]
     tables: QueueTables | None
     flow: FlowLimits
     clock_ms: Callable[[], int]
@@ -475,11 +473,9 @@ class Feed:
             await until_through(taken, self._may_keep_queues)
         if any(one.acks.has_returning for one in taken):
             await self._services.returns.flush(_REVOKE_TIMEOUT_S)
-        # Asked first: the offsets may not be committed if a change before them had to stay unsent.
-        may_commit = self._tables is None or self._tables.may_change()
         finished = self.finished()
-        await self._services.flush_sends()
-        if may_commit:
+        # The offsets may not be committed if a change of a table before them had to stay unsent.
+        if await self._services.flush_sends() or self._tables is None:
             self.commit(finished)
         self._ledger.forget(lost)
         await self._lose(lost)

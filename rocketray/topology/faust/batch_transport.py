@@ -75,9 +75,11 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         told = self.app.sensors.on_commit_initiated(self)
         finished = [(feed, feed.finished()) for feed in self.app.fetcher.feeds]
         try:
-            await self.app.producer.flush_before_commit()
+            has_all = await self.app.producer.flush_before_commit()
         except Exception as error:  # noqa: BLE001  # whatever a producer raises
             await self.crash(error)  # the input is not committed, so its output is produced again
+            return False
+        if not has_all:  # a lease has lapsed since it was asked
             return False
         for feed, offsets in finished:
             feed.commit(offsets)
@@ -173,10 +175,14 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         await self.buffer.flush()
         await self.app.flush_sends(is_commit=False)
 
-    async def flush_before_commit(self) -> None:
-        """As :meth:`flush`, but raise every time once a message could not be stored."""
+    async def flush_before_commit(self) -> bool:
+        """As :meth:`flush`, but raise every time once a message could not be stored.
+
+        Return False if changes of tables have to wait: then nothing may be committed.
+        """
         await self.buffer.flush()
-        await self.app.flush_sends()
+        has_all: bool = await self.app.flush_sends()
+        return has_all
 
     create_topic = _create_topic
 

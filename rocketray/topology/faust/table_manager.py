@@ -338,14 +338,16 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             epoch = self._epochs.get(queue_id, 0)
             self.changes.put(table.changelog_topic, queue_id, key, value, epoch=epoch)
 
-    async def flush(self) -> None:
-        """Send every change made until now to the app's outbox.
+    async def flush(self) -> bool:
+        """Send every change made until now to the app's outbox; return whether they were sent.
 
         They wait while another instance may own the parts, whose changes are later ones.
         """
         async with self._flushing:
-            if self.may_change():
-                await self.changes.flush(self._send)
+            if not self.may_change():
+                return False
+            await self.changes.flush(self._send)
+            return True
 
     async def _send(self, message: Message, queue_id: int, epoch: int) -> None:
         table = self._changelogs[message.topic]

@@ -114,7 +114,7 @@ class SteppedFeed(Feed):
             rules=app.rules,
             services=FeedServices(
                 app.returns,
-                _nothing,
+                _nothing_to_flush,
                 None,
                 FlowLimits(messages=40, span=30),
                 app.broker.clock,
@@ -331,4 +331,8 @@ class SteppedApp:
 
 
 async def _nothing() -> None:
-    """Nothing to flush, nobody to tell."""
+    """Nobody to tell."""
+
+
+async def _nothing_to_flush() -> bool:
+    return True

@@ -48,9 +48,6 @@ class WatchedTables:
         self.failures: list[Exception] = []
         self.changes_wait = False
 
-    def may_change(self) -> bool:
-        return not self.changes_wait
-
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
         self.told.append(("gain", set(queue_ids)))
         await self.ready.wait()
@@ -77,13 +74,17 @@ async def feeding(
     failed: list[Exception] = []
     flushed: list[int] = []
 
-    async def flush() -> None:
+    async def on_made() -> None:
         flushed.append(1)
+
+    async def flush() -> bool:
+        flushed.append(1)
+        return tables is None or not tables.changes_wait
 
     async def connect() -> LocalNode:
         return node
 
-    returns = Returns(connect, flush)
+    returns = Returns(connect, on_made)
     member = FailingConsumer(node, "g", "T", ALL, clock_ms=clock_ms)
     member.failures = failures
     feed = Feed(

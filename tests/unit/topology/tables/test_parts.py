@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ ONE, TWO = PartHolder(), PartHolder()
 
 
 class Instance:
-    """An app's tables without its feeds, over changelogs of an earlier instance."""
+    """An app's tables with a feed that has finished a message, over changelogs of an earlier instance."""
 
     def __init__(self, node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
         self._node = node
@@ -40,6 +41,12 @@ class Instance:
             return await recover(reader, persisted)
 
         monkeypatch.setattr(PartReader, "recover", watched)
+        self.committed: list[Any] = []
+        feed: Any = SimpleNamespace(
+            topic="T", finished=lambda: [(1, 8)], commit=self.committed.append
+        )
+        feeds: Any = self.app.fetcher._feeds
+        monkeypatch.setitem(feeds, ("T", "app"), feed)
 
     def store(self, queue_id: int, key: str, value: int) -> None:
         """Another instance changes a key."""
@@ -182,12 +189,36 @@ def test_an_instance_that_was_stopped_overwrites_no_change_of_the_next_owner(
         app, owner = instance.app, await changed_but_not_stored(instance, b"8")
         instance.store(1, "k1", 9)
         await app.tables.flush()
-        assert not await app.consumer.force_commit(), "its message is not done"
+        assert not await app.consumer.force_commit()
+        assert instance.committed == [], "its message is not done"
         await instance.lose(owner, {1})
         owner.is_leased = True
         await app.tables.flush()
         await instance.gain(owner, {1})
         assert instance.parts() == ([1], {"k1": 9})
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("lapses", [False, True])
+def test_nothing_is_committed_when_the_lease_lapses_before_the_flush(
+    instance: Instance,
+    monkeypatch: pytest.MonkeyPatch,
+    lapses: bool,  # of the parameters
+) -> None:
+    async def scenario() -> None:
+        app, owner = instance.app, await changed_but_not_stored(instance, b"8")
+        owner.is_leased = True
+        flush = app.tables.flush
+
+        async def flush_later() -> bool:
+            owner.is_leased = not lapses
+            return bool(await flush())
+
+        monkeypatch.setattr(app.tables, "flush", flush_later)
+        assert await app.consumer.force_commit() == (not lapses)
+        assert instance.committed == ([] if lapses else [[(1, 8)]])
+        assert len(app.tables.changes) == lapses
 
     asyncio.run(scenario())
 
