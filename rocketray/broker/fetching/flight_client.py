@@ -22,6 +22,12 @@ BROKEN_OFF = (
 _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),  # else a new client waits as the last one did
     ("grpc.enable_http_proxy", 0),
+    # A stream has no time limit, and its reader sends nothing: without pings it would wait for ever
+    # for a machine that vanished. gRPC's servers take one in 5 minutes, and end a connection with
+    # more; so it is noticed within six.
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),  # no limit: two, by default
 ]
 
 
