@@ -14,8 +14,8 @@ import faust
 
 from rocketray.base.meant import refuse_unknown
 from rocketray.errors import ConfigError
+from rocketray.topology.faust.routes import KeyRouter
 from rocketray.topology.faust.table_manager import FeedTableManager
-from rocketray.topology.routes import KeyRouter
 from rocketray.topology.tables.collections import GlobalTable, SetGlobalTable, SetTable, Table
 from rocketray.topology.tables.disk import check_store
 from rocketray.topology.values.codec import refuse_pickle

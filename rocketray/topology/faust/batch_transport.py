@@ -17,7 +17,7 @@ from faust.transport.producer import Producer
 from faust.types.tuples import TP
 
 from rocketray.errors import ActorError
-from rocketray.topology.routes import LOOK_INTERVAL_S
+from rocketray.topology.faust.routes import LOOK_INTERVAL_S
 from rocketray.topology.values.topic import announce
 
 from .fetcher import FeedFetcher

@@ -28,7 +28,7 @@ from rocketray.runtime.outage_log import OutageLog
 from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.noted_failure import NotedFailure
 from rocketray.topology.delivery.returns import Returns, make_retry_topic
-from rocketray.topology.routes import member_name
+from rocketray.topology.faust.routes import member_name
 from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
 from rocketray.topology.values.wire import group_name

@@ -35,7 +35,7 @@ from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_log import NodeLog
 from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.runtime.outage_log import OutageLog
-from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
+from rocketray.topology.faust.routes import LOOK_INTERVAL_S, member_name, owned_queues
 from rocketray.topology.values.wire import group_name, parts_of, topic_name
 
 from .stock_assignment import note_distribution, plan_assignment

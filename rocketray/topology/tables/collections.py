@@ -33,9 +33,9 @@ from faust.types.tuples import Message as FaustMessage
 
 from rocketray.base.meant import refuse_unknown
 from rocketray.errors import ConfigError
-from rocketray.hashing import java_hash_code
 from rocketray.message import StoredMessage
 from rocketray.store.retention import KEEP_ALL
+from rocketray.topology.values.wire import key_hash
 
 from .changelog import changelog_event
 from .disk import QueueMemory, check_store, drop_database
@@ -210,7 +210,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         self.app.tables.settle_queues(self, topic)
         # Not the message's queue, but the one that all instances choose for the key.
         if self.use_partitioner and self.changelog_queues:
-            return java_hash_code(self.encode_key(key).decode()) % self.changelog_queues
+            return key_hash(self.encode_key(key)) % self.changelog_queues
         return queue_id
 
     def on_key_set(self, key: Any, value: Any) -> None:

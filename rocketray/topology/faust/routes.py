@@ -18,8 +18,7 @@ from yarl import URL
 
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.groups.member_options import new_client_id
-from rocketray.hashing import java_hash_code
-from rocketray.message import EMPTY_SHARDING_KEY
+from rocketray.topology.values.wire import key_hash
 
 LOOK_INTERVAL_S = 2.0  # for so long after a rebalance the owners may be those of before
 _HTTP_PORT = 80
@@ -82,7 +81,7 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
         is_text = isinstance(key, str | bytes)
         serializer = "raw" if is_text else table.key_serializer
         encoded = self.app.serializers.dumps_key(None, key, serializer=serializer)
-        queue = _queue_of(encoded, queues)
+        queue = key_hash(encoded) % queues
         if queue in owned:
             return self._own
         everywhere = {number: at for held in self._owners.values() for number, at in held.items()}
@@ -94,7 +93,7 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
         queues = self.app.declarations.queue_count(name)
         if queues is None:
             raise KeyError(key)
-        return URL(self._owners[name][_queue_of(topic.prepare_key(key, None)[0], queues)])
+        return URL(self._owners[name][key_hash(topic.prepare_key(key, None)[0]) % queues])
 
     async def _route_req(self, dest_url: URL, web: Any, request: Any) -> Any:
         """Pass a request on to the instance at *dest_url*, once.
@@ -120,7 +119,3 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
     def _own(self) -> URL:
         address: URL = self.app.conf.canonical_url
         return address
-
-
-def _queue_of(key: bytes, queues: int) -> int:
-    return java_hash_code(key.decode() or EMPTY_SHARDING_KEY) % queues
