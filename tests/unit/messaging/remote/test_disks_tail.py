@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ class TwoDisks:
         self.answering = {"", FAR}
         self.is_running = True
         self.service: RangeService | None = None
+        self._lock = threading.Lock()
         self.data, self.disk = node.data, ""
         self.disks = SimpleNamespace(homes=self._homes, reports=lambda: self.answering)
         self.topics = SimpleNamespace(get=self._topic)
@@ -78,14 +80,16 @@ class TwoDisks:
         self.service.service.open_again()
 
     def stop(self) -> None:
-        if self.service is not None:
-            self.service.close()
-        self.service = None
+        with self._lock:  # else a tail that asks for its place now would open it again
+            if self.service is not None:
+                self.service.close()
+            self.service = None
 
     def _place(self) -> DiskPlace:
-        if self.service is None:
-            raise ShardUnavailableError("gateway", 1000, "its machine does not answer")
-        return self.service.place()
+        with self._lock:
+            if self.service is None:
+                raise ShardUnavailableError("gateway", 1000, "its machine does not answer")
+            return self.service.place()
 
     def _homes(self) -> dict[str, Home]:
         return {"": Home("/near", "n" * 36, "near"), FAR: Home("/far", FAR, "far", FAR)}
