@@ -95,7 +95,7 @@ class ManyOptions(EverySend, total=False):
 
 
 _OF_PRODUCERS = tuple(ProducerOptions.__annotations__)
-_OF_SENDS = ("ack", *SendOptions.__annotations__)  # ``ack`` is a parameter beside the options
+_OF_SENDS = tuple(SendOptions.__annotations__)
 _KNOWN = frozenset(_OF_SENDS)
 
 
@@ -147,8 +147,11 @@ def check_send(function: str, arguments: Sequence[str], options: Mapping[str, An
     Raises:
         ConfigError: one is unknown, several choose the queue, or the time is not above 0.
     """
+    if "ack" in options:  # of all other sends it is a parameter
+        raise ConfigError("a one-way send has no ack=, as it reports no result; use send()")
     if (options.keys() - _KNOWN).difference(arguments):
-        known = [*arguments, *_OF_SENDS]
+        ack = () if function.endswith("_oneway") else ("ack",)  # a parameter beside the options
+        known = [*arguments, *ack, *_OF_SENDS]
         otherwise = f"its arguments are {', '.join(known)}"
         refuse_unknown(f"{function}() has no argument", options, known, otherwise)
     if (timeout_s := options.get("timeout_s")) is not None:
