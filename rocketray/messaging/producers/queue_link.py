@@ -139,14 +139,17 @@ class QueueLink(OfOneProcess, what="producer"):
         so what is not acknowledged goes by calls, which say that it was sent before.
 
         Raises:
-            ShardUnavailableError: its disk does not answer; the next call tries again.
+            ShardUnavailableError: its disk does not answer, or has not opened it yet; nothing has
+                changed, and the next call tries again.
         """
         place = node.at(topic.disk_of(self.queue_id))
         shard = node.shard_calls(topic, self.queue_id)
-        self._calls.redirect(shard)
         ring = None
         if place.is_local():  # before the lock: having the shard attach it is a call
             ring = RingSender(place.data, topic, self.queue_id, shard, self._ring_bytes)
+        # Not before the ring, which a shard that is not open yet refuses: the calls would lead there
+        # while ``disk`` does not, and who compares that one would not see the queue's next move.
+        self._calls.redirect(shard)
         with self.lock:
             if self._closed is not None:
                 if ring is not None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from support.harness.patience import patience
 from support.nodes.local_node import LocalNode
+from support.nodes.moving_disks import FAR
 
 from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.catalog import TopicConfig
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardMovedError, ShardUnavailableError
 from rocketray.message import Message
+from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.queue_link import collecting_s
 from rocketray.runtime.files.paths import producer_rings_directory
 from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_runtime
@@ -119,3 +123,61 @@ def test_a_ring_whose_queue_was_moved_away_and_back_is_replaced_when_the_produce
         assert other != kept
         producer.send("T", b"after")
     assert [message.body for message in node.stored("T")] == [b"before", b"after"]
+
+
+class Calls:
+    """A shard as a disk's process has it: it is there only while the queue is on that disk."""
+
+    def __init__(self, node: TwoDisks, shard: ShardApi, disk: str) -> None:
+        self._node, self._shard, self._disk = node, shard, disk
+
+    def attach(self, path: str) -> None:
+        self._check()
+        self._shard.attach(path)
+
+    def append(self, *batch: Any, **options: Any) -> Any:
+        self._check()
+        return self._shard.append(*batch, **options)
+
+    def _check(self) -> None:
+        if self._disk != self._node.on:
+            raise ShardMovedError("T/0", 1, "another process has it by now")
+
+
+class TwoDisks(LocalNode):
+    """A node as a producer sees it whose queue moves between this machine and another one."""
+
+    on = ""
+    """The disk on which the queue is open."""
+
+    def at(self, disk: str, away: frozenset[str] | None = None) -> Any:
+        del away
+        return mock.Mock(data=self.data, is_local=lambda: not disk)
+
+    def shard_calls(self, topic: TopicConfig, queue_id: int) -> Any:
+        return Calls(self, super().shard_calls(topic, queue_id), topic.disk_of(queue_id))
+
+    def move(self, producer: NodeProducer, disk: str) -> None:
+        """Have the queue on a disk, and the producer learn it."""
+        self.on = disk
+        self.tell(producer, disk)
+
+    def tell(self, producer: NodeProducer, disk: str) -> None:
+        """Have a producer learn that the queue is on that disk."""
+        producer.links._follow(replace(self.topics.get("T"), disks=(disk,)))
+
+
+def test_a_queue_that_moves_on_is_followed_though_its_disk_before_was_late(tmp_path: Path) -> None:
+    """A producer that looked between the move and the opening once stayed there for good."""
+    with TwoDisks(tmp_path) as node:
+        node.topics.ensure("T", 1)
+        with node.producer() as producer:
+            producer.send("T", b"here")
+            node.move(producer, FAR)
+            producer.send("T", b"there")
+            node.tell(producer, "")  # where it is not open yet
+            node.on = ""
+            node.move(producer, FAR)
+            producer.send("T", b"there again", timeout_s=patience(5))
+        bodies = [message.body for message in node.stored("T")]
+    assert bodies == [b"here", b"there", b"there again"]
