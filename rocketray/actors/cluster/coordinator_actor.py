@@ -144,7 +144,7 @@ class CoordinatorActor(ServedObjects):
         start("removing old files", EXPIRE_INTERVAL_S, work=self.expire)
         start("asking for problems", PROBLEMS_INTERVAL_S, work=self._topics.note_problems)
         start("looking at the disks", DISKS_INTERVAL_S, work=self._disks.look)
-        start("removing old files of moved queues", MOVES_INTERVAL_S, work=moves.tidy)
+        start("tidying up after moves of queues", MOVES_INTERVAL_S, work=moves.tidy, at_once=True)
         if not home.is_joined:
             staged = StagedWatch(self._home, self._state.problems, self.open_gateway)
             start("opening the gateway", STAGED_INTERVAL_S, work=staged.open, at_once=True)

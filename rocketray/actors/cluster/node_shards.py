@@ -235,6 +235,16 @@ class NodeShards:
         actor = find_actor(self._home.cluster, process_actor(process))
         _answer(actor.hand_over.remote(topic.name, queue_id), process, _STOP_S)
 
+    def take_back(self, topic: TopicConfig, queue_id: int) -> None:
+        """See ``MovingShards``.
+
+        Raises:
+            StreamError: its process does not answer, or cannot open it.
+        """
+        process = topic.process_of(queue_id)
+        actor = find_actor(self._home.cluster, process_actor(process))
+        _answer(actor.take_back.remote(topic, queue_id), process, _STOP_S)
+
     def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
         """See ``MovingShards``; a process that does not stop is left to the operator."""
         for process in before.by_process().keys() - after.by_process().keys():

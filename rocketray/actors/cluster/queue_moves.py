@@ -10,7 +10,8 @@ Invariants
   1. The catalog says where a queue is. Its files on another disk are a copy that is not complete,
      or an old one; no process opens them, and they are removed.
   2. While a queue is handed over, no process stores in it, whatever dies meanwhile: its directory
-     says so (topic_files.HANDED_OVER), until the coordinator has it opened again.
+     says so (topic_files.HANDED_OVER), until the move has failed and takes it back. Others who have
+     queues started, such as after a disk came back, may know the catalog of before.
   3. A move is in the document before it begins, and until its old files are removed. The next
      coordinator removes what the catalog does not lead to.
 """
@@ -105,7 +106,14 @@ class MovingShards(Protocol):
         """Start the process that a queue is to be in, before it has the queue."""
 
     def hand_over(self, topic: TopicConfig, queue_id: int) -> None:
-        """Close the shard of a queue, all on disk; nothing opens it before the next ``start``."""
+        """Close the shard of a queue, all on disk; only :meth:`take_back` opens it again."""
+
+    def take_back(self, topic: TopicConfig, queue_id: int) -> None:
+        """Open the shard of a queue whose move has failed, where the catalog has it.
+
+        Raises:
+            StreamError: its process does not answer, or cannot open it.
+        """
 
     def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
         """End the processes that have no queue of the topic any more."""
@@ -133,10 +141,12 @@ class QueueMoves:
         self._locks = locks
         self._lock = threading.Lock()
         self._moves: dict[str, _Move] = documents.load(_NAME, _parsed) or {}
+        self._to_take_back = {*self._moves}
+        """Queues that may be handed over still, though no move of theirs is under way."""
         self._threads = ThreadPoolExecutor(_MOVES_AT_ONCE, thread_name_prefix="moves")
         self._running: dict[str, tuple[str, Future[MovedQueue]]] = {}
         """Moves that are under way, or whose caller has not heard the outcome: the targets."""
-        self._tidy_at_s: dict[str, float] = {}
+        self._tidy_at_s = dict.fromkeys(self._moves, time.monotonic() + _GRACE_S)
 
     def move(
         self, name: str, queue_id: int, target: str, wait_s: float
@@ -175,6 +185,7 @@ class QueueMoves:
         move = _Move(*(name, topic.topic_id, queue_id, topic.store_hosts[queue_id], source, target))
         # An earlier move that failed left a copy, perhaps on a third disk, which the entry names.
         if (before := self._moves.get(move.name)) is not None:
+            self._take_back(before)
             self._remove_old(before)
         self._note(move)
         try:
@@ -188,12 +199,16 @@ class QueueMoves:
             self._tidy_at_s[move.name] = time.monotonic() + _GRACE_S
 
     def tidy(self) -> None:
-        """Remove the files that no catalog leads to any more; called periodically."""
+        """Take back what failed moves left closed, and remove files that no catalog leads to.
+
+        Called at once by a coordinator that begins, and then periodically.
+        """
         for move in list(self._moves.values()):
-            is_due = time.monotonic() >= self._tidy_at_s.get(move.name, 0.0)
             running = self._running.get(move.name)
-            if is_due and (running is None or running[1].done()):
-                self._remove_old(move)
+            if running is None or running[1].done():
+                self._take_back(move)
+                if time.monotonic() >= self._tidy_at_s.get(move.name, 0.0):
+                    self._remove_old(move)
 
     def _check(self, name: str, queue_id: int, target: str) -> TopicConfig:
         topic = self._state.topics.catalog.get(name)
@@ -231,8 +246,9 @@ class QueueMoves:
                 move.topic,
                 lambda catalog: catalog.with_disk(move.topic, move.queue_id, move.target),
             )
-        except BaseException:  # where it was, it stays closed until it is started (invariant 2)
-            self._shards.start([topic], queues, _OPEN_S)
+        except BaseException:  # where it was, it stays closed until then (invariant 2)
+            self._to_take_back.add(move.name)
+            self._take_back_locked(move)
             raise
         self._shards.start([moved], queues, _OPEN_S)
         stopped_s = time.monotonic() - begin_s
@@ -244,6 +260,22 @@ class QueueMoves:
         )
         self._shards.end_unused(topic, moved)
         return MovedQueue(copied.fetched_bytes, copied.seconds, rest.fetched_bytes, stopped_s)
+
+    def _take_back(self, move: _Move) -> None:
+        """Have a queue opened that a failed move left closed, while none is handed over."""
+        with self._locks.of(move.topic):
+            self._take_back_locked(move)
+
+    def _take_back_locked(self, move: _Move) -> None:
+        topic = self._state.topics.catalog.topics.get(move.topic)
+        if move.name not in self._to_take_back or topic is None or topic.topic_id != move.topic_id:
+            return
+        try:
+            self._shards.take_back(topic, move.queue_id)
+        except StreamError as error:  # the next ``tidy`` tries again
+            _LOG.warning("queue %s is not open again after its move failed: %s", move.name, error)
+        else:
+            self._to_take_back.discard(move.name)
 
     def _remove_old(self, move: _Move) -> None:
         """Remove the files that the catalog does not lead to, from disks that answer."""

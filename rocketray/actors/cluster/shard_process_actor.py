@@ -87,6 +87,10 @@ class ShardProcessActor(ServedObjects):
         """See :meth:`ShardProcess.hand_over`."""
         self._process.hand_over(topic, queue_id)
 
+    def take_back(self, topic: TopicConfig, queue_id: int) -> None:
+        """See :meth:`ShardProcess.take_back`."""
+        self._process.take_back(topic, queue_id)
+
     def closed(self) -> dict[str, str]:
         """See :meth:`ShardProcess.closed`."""
         return self._process.closed()

@@ -130,7 +130,7 @@ class ShardProcess:
         self.doorbell = ProcessDoorbell(process_doorbell_path(data, name))
         """Rung by producers, and by other threads to make the draining threads look."""
         topics = TopicCatalog.load(data).topics.values()
-        self._open_all([(topic, topic.by_process().get(name, ())) for topic in topics])
+        self.open([(topic, topic.by_process().get(name, ())) for topic in topics])
         if (lacks := self._shortage()) is not None:
             _LOG.warning("%s", lacks)
 
@@ -142,15 +142,22 @@ class ShardProcess:
         for disk in disks:
             start(disk)
 
-    def open(self, wanted: Sequence[tuple[TopicConfig, Sequence[int]]]) -> Opened:
+    def open(self, wanted: Iterable[tuple[TopicConfig, Iterable[int]]]) -> Opened:
         """Open the shards of topics' queues that are not open yet; one that fails stays closed.
 
-        For the coordinator, which knows that the queues are here: also one that was handed over.
+        So does one that was handed over: who asks may not know of its move.
         """
-        for topic, queues in wanted:
-            for queue_id in queues:
-                _handed_over(self.data, topic.name, queue_id).unlink(missing_ok=True)
-        return self._open_all(wanted)
+        with self._opening:
+            missing = [
+                (topic, queue_id)
+                for topic, queues in wanted
+                for queue_id in queues
+                if self.find(topic.name, queue_id) is None
+            ]
+            errors = self._each(lambda place: self._why_closed(*place), missing)
+        names = [f"{topic.name}/{queue_id}" for topic, queue_id in missing]
+        closed = {name: why for name, why in zip(names, errors, strict=True) if why is not None}
+        return Opened(tuple(name for name in names if name not in closed), closed)
 
     def hand_over(self, topic: str, queue_id: int) -> None:
         """Close the shard of a queue that moves, all on disk, and open it no more.
@@ -167,18 +174,16 @@ class ShardProcess:
             with self._tables:
                 self._closed.pop((topic, queue_id), None)
 
-    def _open_all(self, wanted: Iterable[tuple[TopicConfig, Iterable[int]]]) -> Opened:
+    def take_back(self, topic: TopicConfig, queue_id: int) -> None:
+        """Open the shard of a queue that was handed over, and whose move is over.
+
+        Raises:
+            StreamError: it cannot be opened.
+        """
         with self._opening:
-            missing = [
-                (topic, queue_id)
-                for topic, queues in wanted
-                for queue_id in queues
-                if self.find(topic.name, queue_id) is None
-            ]
-            errors = self._each(lambda place: self._why_closed(*place), missing)
-        names = [f"{topic.name}/{queue_id}" for topic, queue_id in missing]
-        closed = {name: why for name, why in zip(names, errors, strict=True) if why is not None}
-        return Opened(tuple(name for name in names if name not in closed), closed)
+            _handed_over(self.data, topic.name, queue_id).unlink(missing_ok=True)
+            if self.find(topic.name, queue_id) is None:
+                self._open(topic, queue_id)
 
     def _each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
         """Return the result of *work* for each item; in threads, as it waits for the disk."""
@@ -203,7 +208,7 @@ class ShardProcess:
         topics = TopicCatalog.load(self.data).topics
         for name, queue_id in due:
             if name in topics:
-                self._open_all([(topics[name], [queue_id])])
+                self.open([(topics[name], [queue_id])])
             else:  # deleted: its remaining calls are told so
                 with self._tables:
                     self._closed.pop((name, queue_id), None)

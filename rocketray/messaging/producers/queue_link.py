@@ -147,8 +147,8 @@ class QueueLink(OfOneProcess, what="producer"):
         ring = None
         if place.is_local():  # before the lock: having the shard attach it is a call
             ring = RingSender(place.data, topic, self.queue_id, shard, self._ring_bytes)
-        # Not before the ring, which a shard that is not open yet refuses: the calls would lead there
-        # while ``disk`` does not, and who compares that one would not see the queue's next move.
+        # Not before the ring, which a shard that is not open yet refuses: calls would lead there
+        # while ``disk`` does not, and the next move of the queue would not be seen.
         self._calls.redirect(shard)
         with self.lock:
             if self._closed is not None:

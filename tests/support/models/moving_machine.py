@@ -152,6 +152,9 @@ class SecondDisk:
         self.agents.may_fail("hand_over")
         self._node._process(topic.process_of(queue_id)).hand_over(topic.name, queue_id)
 
+    def take_back(self, topic: TopicConfig, queue_id: int) -> None:
+        self._node._process(topic.process_of(queue_id)).take_back(topic, queue_id)
+
     def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
         for name in before.by_process().keys() - after.by_process().keys():
             self._node.end_process(name)

@@ -136,6 +136,9 @@ class TwoDisks:
         self.agents.may_fail("hand_over")
         self._process(topic.process_of(queue_id)).hand_over(topic.name, queue_id)
 
+    def take_back(self, topic: TopicConfig, queue_id: int) -> None:
+        self._process(topic.process_of(queue_id)).take_back(topic, queue_id)
+
     def end_unused(self, before: TopicConfig, after: TopicConfig) -> None:
         for name in before.by_process().keys() - after.by_process().keys():
             self.processes.pop(name).close()
@@ -192,7 +195,41 @@ def test_a_process_that_lost_the_queue_says_so_also_after_it_started_again(disks
         with pytest.raises(ShardMovedError, match="it moves to another disk"):
             disks._process("T:0").shard("T", 0)
     assert disks._process("T:0").closed() == {}
-    assert disks._process("T:0").open([(topic, [0])]).closed == {}
+    opened = disks._process("T:0").open([(topic, [0])])
+    assert "it moves to another disk" in str(opened.closed["T/0"])
+    disks._process("T:0").take_back(topic, 0)
+    assert disks.append(b"1") == 1
+
+
+def test_a_disk_that_comes_back_does_not_open_what_is_just_handed_over(
+    disks: TwoDisks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two disks would store in it, and what the first acknowledged would be lost."""
+    assert disks.append(b"0") == 0
+    last_copy = disks.agents.copy_queue
+
+    def copy_when_a_disk_came_back(*queue: Any, is_closed: bool) -> Any:
+        if is_closed:
+            disks.topics.start_again()
+            assert disks.open_places() == []
+            assert disks.append(b"refused") is None
+        return last_copy(*queue, is_closed=is_closed)
+
+    monkeypatch.setattr(disks.agents, "copy_queue", copy_when_a_disk_came_back)
+    disks.move(FAR)
+    assert disks.append(b"1") == 1
+    assert disks.bodies() == [b"0", b"1"]
+
+
+def test_the_next_coordinator_opens_what_was_handed_over(disks: TwoDisks) -> None:
+    disks.append(b"0")
+    topic = disks.state.topics.catalog.get("T")
+    disks.moves._note(_Move("T", topic.topic_id, 0, topic.store_hosts[0], "", FAR))
+    disks._process("T:0").hand_over("T", 0)
+    disks.topics.start_again()
+    assert disks.append(b"not yet") is None
+    disks.begin()
+    disks.moves.tidy()
     assert disks.append(b"1") == 1
 
 
