@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 from rocketray.runtime.signal_handlers import restore_signal_handlers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rocketray.base.cluster import Cluster
@@ -65,6 +66,23 @@ class AppNode(Protocol):
     @property
     def sessions(self) -> SessionsApi:
         """The calls of group members."""
+
+
+class OneConnection:
+    """The connection of an app, opened at its first use."""
+
+    def __init__(self, node: AppNode | None = None) -> None:
+        self.node = node
+        """Used if it is set before the first use, instead of finding a node."""
+        self._opening = asyncio.Lock()
+
+    async def to(self, place: Callable[[], Path | Cluster]) -> AppNode:
+        """Return it; callers at the same time wait for one: of two, one would never be closed."""
+        if self.node is None:
+            async with self._opening:
+                if self.node is None:
+                    self.node = await open_node(place())
+        return self.node
 
 
 async def open_node(place: Path | Cluster) -> AppNode:

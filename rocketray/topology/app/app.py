@@ -35,7 +35,7 @@ from rocketray.groups.member_options import FetchCompression, check_compression
 from rocketray.message import Message
 from rocketray.messaging.producers.producer_options import check_tracing
 from rocketray.runtime.one_process import unique_here
-from rocketray.topology.connection import AppNode, open_node
+from rocketray.topology.connection import AppNode, OneConnection
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation
 from rocketray.topology.delivery.outbox import Outboxes
@@ -112,7 +112,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """How messages that come from another machine are compressed."""
         self.tracing = check_tracing(tracing)
         """The spans of its sends and handlers, if it has them."""
-        self._connection = connection
+        self._connection = OneConnection(connection)
         self._outboxes = Outboxes(self.connect, partial(sense_sends, self))
         self.outbox_of_changes = partial(self._outboxes.get, "disk")
         """Return the outbox of the tables' changes, which are stored when they are on disk."""
@@ -373,9 +373,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
     async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
-        if self._connection is None:
-            self._connection = await open_node(self._place())
-        return self._connection
+        return await self._connection.to(self._place)
 
     def _place(self) -> Path | Cluster:
         return self.place or chosen_node()
@@ -428,14 +426,14 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         log = AppLog()
         try:
             with log.following(), ExitStack() as stack:
-                if self._connection is None:
+                if self._connection.node is None:
                     from rocketray.actors.cluster import ensured_node  # noqa: PLC0415  # Ray
 
                     options = NodeOptions(own_predicates=self.predicates)
                     ensured = ensured_node.ensure_node(self._place(), options)
                     with telling(f"app {self.conf.id} waits for its node"):
-                        self._connection = stack.enter_context(ensured)
-                    report_places(self, log, self._connection)
+                        self._connection.node = stack.enter_context(ensured)
+                    report_places(self, log, self._connection.node)
                 asyncio.run(run_until_signalled(self, sinks))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(128 + signal.SIGINT) from None  # as a shell reports it

@@ -289,7 +289,8 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             connection = await self.app.connect()
             topics = await asyncio.to_thread(connection.topics.all)
             found = topics.get(table.changelog_topic_name)
-            table.changelog_queues = table.partitions if found is None else found.queues
+            if table.changelog_queues is None:  # else a first change has decided meanwhile
+                table.changelog_queues = table.partitions if found is None else found.queues
 
     def settle_queues(self, table: Any, source: str) -> None:
         """Give the table's changelog as many queues as topic *source*, whose messages change it.

@@ -19,7 +19,7 @@ from faust.transport.base import Transport as FaustTransport
 from rocketray.base.cluster import CLUSTER_VARIABLE, Cluster, chosen_node
 from rocketray.base.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.topology.connection import AppNode, open_node
+from rocketray.topology.connection import AppNode, OneConnection
 from rocketray.topology.faust.batch_transport import PromptConductor
 from rocketray.topology.faust.table_manager import LAST_OF_EACH_KEY
 from rocketray.topology.values.topic import retention_policy
@@ -53,21 +53,17 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
     default_port = 0  # of Faust's interface: a node has no port
     driver_version = "rocketray"
 
-    connection: AppNode | None = None
-    """If set before the app starts, used instead of finding a node."""
-
     def __init__(self, url: list[Any], app: Any, loop: Any = None) -> None:
         super().__init__(url, app, loop)
         _check_settings(app.conf)
+        self.connection = OneConnection()
         self._queue_counts: dict[str, int] = {}
         self.changelogs: set[str] = set()
         """The topics that keep the last message of each key, as far as this app created them."""
 
     async def connect(self) -> AppNode:
         """Return the connection to the node, opened on first use."""
-        if self.connection is None:
-            self.connection = await open_node(node_of_broker(self.url[0]))
-        return self.connection
+        return await self.connection.to(lambda: node_of_broker(self.url[0]))
 
     async def create_topic(
         self, topic: str, queues: int, retention: Any = None, *, is_changelog: bool = False

@@ -23,5 +23,5 @@ def stock_app(node: LocalNode, name: str = "stock", **options: Any) -> Any:
         **options,
     }
     app = faust.App(name, broker="rocketray://", **settings)
-    app.transport.connection = node
+    app.transport.connection.node = node
     return app

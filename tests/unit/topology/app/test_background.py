@@ -134,7 +134,7 @@ def test_agents_are_found_in_modules_and_read_their_topics(
     monkeypatch.syspath_prepend(tmp_path)
     from found_shop.main import app  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    app._connection = node
+    app._connection.node = node
     app.conf.autodiscover = ["found_shop"]
     assert "found_shop.orders" not in sys.modules
     app.discover()

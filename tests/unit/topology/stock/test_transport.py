@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import faust
 import pytest
@@ -12,6 +15,8 @@ from yarl import URL
 
 from rocketray.base.cluster import Cluster
 from rocketray.errors import ConfigError, NodeNotRunningError
+from rocketray.topology import connection
+from rocketray.topology.app.app import App
 from rocketray.topology.stock.transport import Transport, node_of_broker
 
 assert stock_apps  # it makes the transport known, as the installed package does
@@ -45,3 +50,25 @@ def test_another_machine_is_refused_with_what_to_do_instead(tmp_path: Path) -> N
     told = f"no node runs on {tmp_path}/none; start one with: rocketray start --data"
     assert str(raised.value).startswith(told)
     assert "rocketray.App" not in str(raised.value)  # that is not offered elsewhere either
+
+
+@pytest.mark.parametrize("kind", [App, partial(faust.App, broker="rocketray://")])
+def test_what_connects_at_the_same_time_shares_one_connection(
+    monkeypatch: pytest.MonkeyPatch, kind: Callable[[str], Any]
+) -> None:
+    """Of two, one would never be closed."""
+    opened: list[object] = []
+
+    async def open_slowly(_: object) -> object:
+        await asyncio.sleep(0)
+        opened.append(object())
+        return opened[-1]
+
+    async def connect_twice() -> list[object]:
+        app = kind("twice")
+        connect = app.connect if isinstance(app, App) else app.transport.connect
+        return [*await asyncio.gather(connect(), connect())]
+
+    monkeypatch.setattr(connection, "open_node", open_slowly)
+    assert asyncio.run(connect_twice()) == [opened[0]] * 2
+    assert len(opened) == 1

@@ -238,3 +238,26 @@ def test_changes_wait_for_a_lease_that_comes_back_without_another_owner(
         assert instance.parts() == ([1], {"k1": 8})
 
     asyncio.run(scenario())
+
+
+def test_a_first_change_decides_the_queues_of_a_changelog_that_was_just_looked_for(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A global table is looked for five times a second: the look came back after the change."""
+    node.topics.ensure("Sent", 1)
+    app = App("app", connection=node)
+    table = app.GlobalTable("sums", default=int)
+    all_topics = node.topics.all
+
+    def found_before_a_change() -> Any:
+        found = all_topics()
+        app.tables.settle_queues(table, "Sent")
+        return found
+
+    async def scenario() -> None:
+        await app.declarations.declare("Sent", 1)
+        monkeypatch.setattr(node.topics, "all", found_before_a_change)
+        await app.tables._find_changelog(table)
+
+    asyncio.run(scenario())
+    assert table.changelog_queues == 1
