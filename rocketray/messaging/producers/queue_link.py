@@ -23,6 +23,7 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.messaging.api.node_client import NodeClient
+from rocketray.runtime.files.node_lock import node_holder
 from rocketray.runtime.ipc.ring import RING_BYTES, SLOT_COUNT
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.store.batches.encoded_batch import Packed, Packing
@@ -324,4 +325,8 @@ def collecting_s(hand_over_s: float) -> float:
 def unacknowledged(link: QueueLink) -> ShardUnavailableError:
     """Return the error for a batch that the shard has, and did not acknowledge in time."""
     reason = "it did not acknowledge in time, and may still store what was sent"
+    if link.is_here and node_holder(link.data) is None:
+        reason += (
+            f": no node runs on {link.data}; start it with: rocketray start --data {link.data}"
+        )
     return ShardUnavailableError(link.name, 1000, reason)

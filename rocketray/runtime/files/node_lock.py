@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import stat
+import time
 from pathlib import Path
 
 from rocketray.errors import StoreError, StoreLockedError
@@ -19,6 +20,10 @@ from .private_files import DATA_MODE, make_directory, open_to_others
 from .state_files import disk_error
 
 _LOG = logging.getLogger(__name__)
+# A question for the holder takes the lock for some microseconds, and there may be many: a producer
+# asks for each send that is not acknowledged while the node starts again. 0.25 s in all.
+_TRY_S = 0.01
+_TRIES = 25
 
 
 def lock_file(data: Path) -> Path:
@@ -51,14 +56,12 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
             f"no node can run on {data}: {error.strerror}: {error.filename}; name a directory that "
             "this user can write to with --data"
         ) from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not _is_locked(descriptor):
         os.close(descriptor)
         raise StoreLockedError(
             f"another process runs a node on {data} ({node_holder(data) or 'pid unknown'}); stop "
             "it, or use another --data"
-        ) from None
+        )
     try:
         # Else the last digits of a longer number would stay.
         os.truncate(descriptor, 0)
@@ -69,11 +72,20 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
     return held_here(descriptor)  # a fork has the descriptor, too, and would keep the lock
 
 
-def node_holder(data: Path) -> str | None:
-    """Return ``pid 17`` if that process runs a node on the directory; None if there is none.
+def _is_locked(descriptor: int) -> bool:
+    for left in reversed(range(_TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if left:
+                time.sleep(_TRY_S)
+        else:
+            return True
+    return False
 
-    A node that starts in just the moment of this call is told that another one runs there.
-    """
+
+def node_holder(data: Path) -> str | None:
+    """Return ``pid 17`` if that process runs a node on the directory; None if there is none."""
     try:
         descriptor = os.open(lock_file(data), os.O_RDONLY)
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from rocketray.messaging.producers import batcher
 from rocketray.messaging.producers.batch import Batch, SendResult
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.queue_link import QueueLink
+from rocketray.runtime.files.node_lock import lock_node
 from rocketray.runtime.files.paths import producer_rings_directory
 from rocketray.runtime.ipc.acknowledgement import Ack
 
@@ -135,6 +137,21 @@ def test_a_send_is_done_once_the_shard_has_acknowledged_it_without_being_asked_f
         revive.set()
         wait_until(lambda: all(sent.done() for sent in pending))
         assert [sent.result(0).queue_offset for sent in pending] == [0, 1, 2]
+
+
+def test_a_send_without_an_answer_says_that_no_node_runs_if_none_does(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    with NodeProducer(node, timeout_s=0.2) as producer:
+        said = f"may still store what was sent: no node runs on {node.data}; start it with"
+        with pytest.raises(ShardUnavailableError, match=said):
+            producer.send("Dead", b"first")
+        lock = lock_node(node.data)
+        with pytest.raises(ShardUnavailableError, match="may still store what was sent; try again"):
+            producer.send("Dead", b"second")
+        os.close(lock)
+        revive.set()
+        assert wait_until(lambda: node.messages.at("Dead", 0, 1)).body == b"second"
 
 
 def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
