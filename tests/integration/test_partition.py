@@ -14,6 +14,7 @@ from support.harness.commands import ONE_PROCESS
 from support.harness.patience import patience
 from support.nodes.disk_cluster import Cluster, Watch, cluster_of_two, nothing_is_lost, two_machines
 from support.nodes.hosted_app import processes_here, start_app
+from support.nodes.machines_apart import Lost
 
 from rocketray.actors.cluster.coordinator_silence import TAKE_OVER_S
 
@@ -48,6 +49,14 @@ def test_a_standby_that_was_cut_off_takes_nothing_over(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The first machine, with the coordinator and an app, is well. It prints rows of that table."""
+    cuts: list[tuple[Lost, float]] = [
+        ("both ways", 12),
+        ("both ways", 25),
+        ("to the second", 25),
+        ("from the second", 25),
+        ("both ways", 30),
+        ("both ways", 30),
+    ]
     with two_machines(has_network=True) as cluster:
         register = cluster.directory / "register"
         register.mkdir()
@@ -61,15 +70,15 @@ def test_a_standby_that_was_cut_off_takes_nothing_over(
         silence: dict[str, Any] = {}
         try:
             watch.ask("begin")
-            for seconds in (12, 25, 30, 30):
-                with cluster.machines.partition():
+            for lost, seconds in cuts:
+                with cluster.machines.partition(lost):
                     time.sleep(seconds)
                 if _ends(cluster.nodes["second"]):  # Ray has declared its machine dead
                     cluster.machines.lose_second()
                     cluster.machines.start_second()
                     start_standby(prefix=tuple(cluster.machines.on_second()))
                 time.sleep(TAKE_OVER_S)
-                name = f"{seconds} s, the {len(silence) + 1}. time"
+                name = f"{lost}, {seconds} s, the {len(silence) + 1}. time"
                 silence[name] = watch.ask("silence")
                 assert cluster.coordinator() == here, name
                 assert cluster.nodes["first"].poll() is None, cluster.said("first")

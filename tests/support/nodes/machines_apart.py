@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from support.harness import machine
 from support.harness.patience import patience, wait_until
@@ -38,6 +39,8 @@ _STOP_S = 20.0
 _STARTED = "Ray runtime started"
 _OWN_PROCESSES = ("--pid", "--fork", "--kill-child", "--mount-proc")
 _OWN_NAMES = ("--uts", *_OWN_PROCESSES)
+Lost = Literal["both ways", "to the second", "from the second"]
+"""The packets that a cut takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +75,14 @@ class MachinesApart:
         self._others[0].start()
 
     @contextmanager
-    def partition(self) -> Iterator[None]:
-        """Cut the network between the machines, for the time of the block."""
+    def partition(self, lost: Lost = "both ways") -> Iterator[None]:
+        """Cut the network between the machines, for the time of the block, or one direction of it."""
         assert self._network is not None
-        self._network.set("down")
+        self._network.cut(lost)
         try:
             yield
         finally:
-            self._network.set("up")
+            self._network.mend()
 
 
 class _Network:
@@ -91,6 +94,11 @@ class _Network:
         self.name = f"rocketray{number}"
         self._near, far = f"rrt{number}a", f"rrt{number}b"
         inside = ("netns", "exec", self.name, "ip")
+        self._ways: list[tuple[Lost, tuple[str, ...], str, str]] = [
+            ("to the second", (), self.there, self._near),
+            ("from the second", inside, self.here, far),
+        ]
+        """The side that sends in each direction: its command, whom it sends to, and over what."""
         for command in (
             ("netns", "add", self.name),
             ("link", "add", self._near, "type", "veth", "peer", "name", far, "netns", self.name),
@@ -106,9 +114,20 @@ class _Network:
         """Return the command before one that runs there."""
         return ["ip", "netns", "exec", self.name]
 
-    def set(self, state: str) -> None:
-        """Let packets pass ("up") or not ("down")."""
-        self._run("link", "set", self._near, state)
+    def cut(self, lost: Lost) -> None:
+        """Let no packets pass, or none in that direction: they leave, for an address nobody has."""
+        if lost == "both ways":
+            self._run("link", "set", self._near, "down")
+        for direction, side, target, interface in self._ways:
+            if direction == lost:
+                nobody = ("lladdr", "02:00:00:00:00:01", "nud", "permanent")
+                self._run(*side, "neigh", "replace", target, *nobody, "dev", interface)
+
+    def mend(self) -> None:
+        """Let all packets pass."""
+        self._run("link", "set", self._near, "up")
+        for _, side, _, interface in self._ways:
+            self._run(*side, "neigh", "flush", "dev", interface, "nud", "permanent")
 
     def close(self) -> None:
         """Remove it, with its interfaces."""
