@@ -91,10 +91,13 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in ("ray_data", "spark"):
-            return import_module(f"rocketray.queries.{name}")
-        if name not in _LOADED_FROM:
+            value: Any = import_module(f"rocketray.queries.{name}")
+        elif name in _LOADED_FROM:
+            value = getattr(import_module(_LOADED_FROM[name]), name)
+        else:
             raise AttributeError(f"module 'rocketray' has no attribute {name!r}{_meant(name)}")
-        return getattr(import_module(_LOADED_FROM[name]), name)
+        globals()[name] = value  # a loop that says rr.Message for each message asks here once
+        return value
 
 
 def __dir__() -> list[str]:

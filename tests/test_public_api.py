@@ -60,6 +60,19 @@ def test_every_listed_name_is_there() -> None:
     assert missing == []
 
 
+def test_a_name_is_looked_up_once() -> None:
+    """A loop says ``rr.Message`` for each message: from the second time on, it is an attribute."""
+    code = (
+        "import rocketray as rr\n"
+        "names = [name for name in rr.__all__ if not name.startswith('_')]\n"
+        "found = {name: getattr(rr, name) for name in names}\n"
+        "rr.__getattr__ = None\n"
+        "assert all(getattr(rr, name) is found[name] for name in names)\n"
+        "assert vars(rr).keys() >= found.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_name_a_package_exports_is_listed() -> None:
     packages = list(map(import_module, PACKAGES))
     assert len(packages) > 50
