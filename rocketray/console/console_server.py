@@ -124,7 +124,8 @@ class Console:
             middlewares=[self._access.middleware, self._failures()],
             client_max_size=_FORM_MAX_BYTES,
         )
-        app.router.add_get("/", self._tail_page)
+        app.router.add_get("/", self._landing)
+        app.router.add_get("/tail", self._tail_page)
         app.router.add_get("/tail.json", self._tail_json)
         app.router.add_get("/tail/stream", self._tail_stream)
         app.router.add_get("/filter/check.json", self._check)
@@ -154,6 +155,12 @@ class Console:
         query = checked_texts(request.query)
         query = {key: value for key, value in query.items() if key not in without}
         return await self._link.answer(lambda node: PAGES[name](node, query, self._context))
+
+    async def _landing(self, request: web.Request) -> web.StreamResponse:
+        """Show the overview; an address of a tail, which was here once, leads there."""
+        if "topic" in request.query:
+            raise web.HTTPFound(f"/tail?{request.query_string}")
+        return await self._page("overview", request)
 
     async def _tail_page(self, request: web.Request) -> web.StreamResponse:
         query = _TAIL_FIELDS | checked_texts(request.query)

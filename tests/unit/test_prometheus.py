@@ -19,8 +19,8 @@ from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.system_api import TransactionOverview
+from rocketray.services.health.node_readings import NodeReadings
 from rocketray.services.metrics.metric_families import families_of
-from rocketray.services.metrics.node_readings import NodeReadings
 
 RULES = DEPLOY / "prometheus/rocketray.rules.yml"
 DASHBOARD = DEPLOY / "prometheus/grafana-dashboard.json"

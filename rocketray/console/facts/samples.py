@@ -1,4 +1,4 @@
-"""Samples of the last hour, in memory: the end of each topic, and the lag of each group.
+"""Samples of the last hour, in memory: the end of each topic, the lag and progress of each group.
 
 A sample that could not be taken is None: unknown is not zero.
 """
@@ -6,18 +6,23 @@ A sample that could not be taken is None: unknown is not zero.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rocketray.broker.filtering.filtered_lag import Exactness
-from rocketray.broker.topics.catalog import TopicConfig
-from rocketray.errors import StreamError
-from rocketray.messaging.api.node_client import NodeClient, lag_of, of_disks_there
+from rocketray.messaging.api.node_client import NodeClient
+from rocketray.services.health.node_readings import NodeReadings, read_node
+from rocketray.services.health.troubles import growth_of
 
 EVERY_S = 10.0  # each asks for the ends of all topics and the lags of all groups
 _KEPT = 360  # an hour
-# Of topics, and of groups: 360 samples of some 100 bytes each, so 72 MB of either at most.
+# Of topics, and of groups: 360 samples of some 120 bytes each, so 86 MB of either at most.
 _NAMES_MAX = 2000
+_RATE_OF = 7  # samples, which have six intervals of 10 s between them
+_GROWTH_OF = 31  # samples, five minutes: a lag that comes and goes with batches has not grown
+Series = Sequence[tuple[int, float | None]]
+"""Times in ms and numbers, oldest first; None where one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +35,16 @@ class TopicSample:
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """The lag of a group on a topic; ``unknown`` says why it and its exactness are None."""
+    """The lag of a group on a topic; ``unknown`` says why it and its exactness are None.
+
+    ``finished`` is the sum of the group's offsets.
+    """
 
     time_ms: int
     lag: int | None
     exactness: str | None
     unknown: str | None = None
+    finished: int | None = None
 
 
 @dataclass(slots=True)
@@ -52,31 +61,29 @@ class Samples:
         Raises:
             StreamError: the node does not answer at all.
         """
-        node = of_disks_there(node)
+        topics = [*node.topics.all()][:_NAMES_MAX]
+        self.note(topics, read_node(node))
+
+    def note(self, topics: Sequence[str], readings: NodeReadings) -> None:
+        """Take a sample from *readings* of a node that has those *topics*."""
         now_ms = self.clock_ms()
-        topics = node.topics.all()
-        names = sorted(topics)[:_NAMES_MAX]
-        for name in names:
+        for name in topics:
+            shards = readings.shards.get(name)
+            end = None if shards is None else sum(one.max_queue_offset for one in shards)
             ring = self.topics.setdefault(name, deque(maxlen=_KEPT))
-            ring.append(TopicSample(now_ms, _end(node, topics[name])))
+            ring.append(TopicSample(now_ms, end))
+        for gone in self.topics.keys() - topics:
+            del self.topics[gone]
+        if readings.groups is None:
+            return
         seen = set()
-        for group in node.groups.all()[:_NAMES_MAX]:
+        for group in readings.groups[:_NAMES_MAX]:
             if not group.is_broadcast:
                 key = group.group, group.topic
                 seen.add(key)
+                finished = sum(max(offset, 0) for offset in group.offsets.values())
                 ring_of_lag = self.lags.setdefault(key, deque(maxlen=_KEPT))
-                try:
-                    found = lag_of(node, group).values()
-                except StreamError as error:
-                    ring_of_lag.append(LagSample(now_ms, None, None, str(error)))
-                else:
-                    worst = {one.exactness for one in found} - {Exactness.EXACT}
-                    exactness = min((one.value for one in worst), default=Exactness.EXACT.value)
-                    ring_of_lag.append(
-                        LagSample(now_ms, sum(one.count for one in found), exactness)
-                    )
-        for gone in self.topics.keys() - names:
-            del self.topics[gone]
+                ring_of_lag.append(_lag_sample(readings, key, now_ms, finished))
         for lost in self.lags.keys() - seen:
             del self.lags[lost]
 
@@ -85,26 +92,59 @@ class Samples:
 
         As before there are two samples, and while a disk of the topic does not answer.
         """
-        # Seven samples have six intervals of 10 s between them.
-        known = [one for one in self.topics.get(topic, ()) if one.end is not None][-7:]
-        if len(known) < 2 or self.topics[topic][-1].end is None:
-            return None
-        first, last = known[0], known[-1]
-        assert first.end is not None
-        assert last.end is not None
-        seconds = (last.time_ms - first.time_ms) / 1000
-        return max(last.end - first.end, 0) / seconds if seconds > 0 else None
+        return _rate([(one.time_ms, one.end) for one in self.topics.get(topic, ())][-_RATE_OF:])
+
+    def finish_rate(self, group: str, topic: str) -> float | None:
+        """Return how many messages a second the group went past in the last minute, or None."""
+        found = self.lags.get((group, topic), ())
+        return _rate([(one.time_ms, one.finished) for one in found][-_RATE_OF:])
 
     def series(self, group: str, topic: str) -> list[tuple[int, int | None]]:
         """Return the times and lags of a group on a topic, oldest first."""
         return [(one.time_ms, one.lag) for one in self.lags.get((group, topic), ())]
 
+    def stored_series(self, topic: str) -> Series:
+        """Return the messages a second that were stored, by time."""
+        return _rates([(one.time_ms, one.end) for one in self.topics.get(topic, ())])
 
-def _end(node: NodeClient, topic: TopicConfig) -> int | None:
-    """Return the sum of the ends of all queues; None if one is unknown."""
-    try:
-        shards = node.shard_statistics(topic.name)
-    except StreamError:
+    def finished_series(self, group: str, topic: str) -> Series:
+        """Return the messages a second that the group went past, by time."""
+        found = self.lags.get((group, topic), ())
+        return _rates([(one.time_ms, one.finished) for one in found])
+
+    def growth(self) -> dict[tuple[str, str], float]:
+        """Return by how many messages a second each lag has grown in the last five minutes."""
+        found = {
+            key: growth_of([(one.time_ms, one.lag) for one in ring][-_GROWTH_OF:])
+            for key, ring in [*self.lags.items()]
+        }
+        return {key: growth for key, growth in found.items() if growth is not None}
+
+
+def _lag_sample(
+    readings: NodeReadings, key: tuple[str, str], now_ms: int, finished: int
+) -> LagSample:
+    lag = readings.lags.get(key)
+    if lag is None:
+        part = f"lag of group {key[0]} on topic {key[1]}"
+        why = readings.unknown.get(part, "its disk does not answer")
+        return LagSample(now_ms, None, None, why, finished)
+    worst = {one.exactness for one in lag.values()} - {Exactness.EXACT}
+    exactness = min((one.value for one in worst), default=Exactness.EXACT.value)
+    count = sum(one.count for one in lag.values())
+    return LagSample(now_ms, count, exactness, finished=finished)
+
+
+def _rate(samples: Sequence[tuple[int, int | None]]) -> float | None:
+    """Return the growth of a number a second; 0 if it was set back, None if it is not known."""
+    known = [(time_ms, value) for time_ms, value in samples if value is not None]
+    if len(known) < 2 or samples[-1][1] is None:
         return None
-    is_known = len(shards) >= topic.queues
-    return sum(shard.max_queue_offset for shard in shards) if is_known else None
+    (first_ms, first), (last_ms, last) = known[0], known[-1]
+    seconds = (last_ms - first_ms) / 1000
+    return max(last - first, 0) / seconds if seconds > 0 else None
+
+
+def _rates(samples: Sequence[tuple[int, int | None]]) -> Series:
+    """Return the growth of a number a second between each sample and the one before."""
+    return [(after[0], _rate([before, after])) for before, after in pairwise(samples)]

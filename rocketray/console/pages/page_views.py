@@ -13,10 +13,12 @@ from rocketray.messaging.api.node_client import NodeClient
 
 from .message_pages import letters, message
 from .node_pages import apps, node_page, waiting
+from .overview_page import overview
 from .page_context import PageContext, Query
 from .topic_pages import group, groups, topic, topics
 
 PAGES: Mapping[str, Callable[[NodeClient, Query, PageContext], dict[str, Any]]] = {
+    "overview": overview,
     "topics": topics,
     "topic": topic,
     "groups": groups,

@@ -6,7 +6,6 @@ The templates escape every value. ``live`` is the block of a page that is sent a
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,18 @@ from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from rocketray.services.health.troubles import duration
 from rocketray.views.message_records import printable
 
 from .page_texts import LANGUAGES, text_in
+from .plots import plot
 
 _LANGUAGE_COOKIE = "rocketray_language"
-_NAV = ("tail", "topics", "groups", "message", "letters", "waiting", "apps", "node")
+_NAV = ("overview", "tail", "topics", "groups", "message", "letters", "waiting", "apps", "node")
 _SECTION = {"topic": "topics", "group": "groups"}
 _YEAR_S = 365 * 24 * 3600
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
-_WIDTH, _HEIGHT = 160, 28  # of a sparkline, in the units of its viewBox
 
 
 class Renderer:
@@ -45,10 +45,11 @@ class Renderer:
             "size": _size,
             "time": _time,
             "minute": lambda value: _time(value)[:-3],
+            "duration": lambda seconds: "–" if seconds is None else duration(seconds),
             "url": lambda place, **query: f"{place}?{urlencode(query)}",
             "decoded": _decoded,
         }
-        self._templates.globals |= {"csrf": csrf, "nav": _NAV, "sparkline": sparkline, "bar": bar}
+        self._templates.globals |= {"csrf": csrf, "nav": _NAV, "plot": plot, "bar": bar}
 
     def page(self, request: web.Request, name: str, record: dict[str, Any]) -> web.Response:
         """Return page *name* with its *record*, in the language of the *request*."""
@@ -84,7 +85,7 @@ class Renderer:
         def t(key: str, **values: object) -> str:
             return text_in(language, key, **values)
 
-        json_path = "/tail.json" if name == "tail" else f"{request.path}.json"
+        json_path = "/overview.json" if request.path == "/" else f"{request.path}.json"
         query = f"?{request.query_string}" if request.query_string else ""
         return {
             "t": t,
@@ -97,29 +98,6 @@ class Renderer:
             "outcome": request.query.get("outcome", ""),
             "r": record,
         }
-
-
-def sparkline(series: Sequence[tuple[int, int | None]], label: str) -> Markup:
-    """Return a drawing of numbers by time; there is no line where a number is unknown."""
-    known = [value for _, value in series if value is not None]
-    if len(series) < 2 or not known:
-        return Markup("")
-    first, last, top = series[0][0], series[-1][0], max(*known, 1)
-    lines: list[list[str]] = [[]]
-    for time_ms, value in series:
-        if value is None:
-            lines.append([])
-            continue
-        x = (time_ms - first) * _WIDTH / max(last - first, 1)
-        # A margin of 2 above and below, or half of the line's width would be cut off.
-        y = _HEIGHT - 2 - value * (_HEIGHT - 4) / top
-        lines[-1].append(f"{x:.1f},{y:.1f}")
-    drawn = Markup("").join(
-        Markup('<polyline points="{}"/>').format(" ".join(line)) for line in lines if line
-    )
-    return Markup(
-        '<svg class="spark" role="img" viewBox="0 0 {} {}" aria-label="{}">{}</svg>'
-    ).format(_WIDTH, _HEIGHT, label, drawn)
 
 
 def bar(value: int, most: int) -> Markup:

@@ -20,8 +20,7 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.api.system_api import TransactionCounts
-
-from .node_readings import NodeReadings, read_node
+from rocketray.services.health.node_readings import NodeReadings, read_node
 
 _TOPIC = ("cluster", "node_type", "topic", "is_system")
 _QUEUE = ("cluster", "node_type", "topic", "queue_id")

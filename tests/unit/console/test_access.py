@@ -77,7 +77,7 @@ def test_each_answer_forbids_what_is_not_of_the_console(console: ConsoleClient) 
 
 
 def test_pages_have_no_inline_script_or_style(console: ConsoleClient) -> None:
-    for path in ("/?topic=Trade", *(f"/{one}?topic=Trade" for one in PAGES)):
+    for path in ("/tail?topic=Trade", *(f"/{one}?topic=Trade" for one in PAGES)):
         text = console.get(path).text
         assert "<script src=" in text
         assert "<script>" not in text

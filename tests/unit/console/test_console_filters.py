@@ -32,9 +32,9 @@ def console(node: LocalNode) -> Iterator[ConsoleClient]:
 def test_the_tail_offers_the_filters_of_its_topic_and_reads_with_them(
     console: ConsoleClient, node: LocalNode
 ) -> None:
-    page = console.get("/?topic=Trade").text
+    page = console.get("/tail?topic=Trade").text
     assert "kind=NAME&amp;filter=pays" in page
-    assert "kind=NAME" not in console.get("/?topic=Odd").text
+    assert "kind=NAME" not in console.get("/tail?topic=Odd").text
     found = console.get("/tail.json?topic=Trade&kind=NAME&filter=pays@1").record
     pays = sum(message.tags == "pay" for message in node.stored("Trade"))
     assert found["counters"]["delivered"] == pays
@@ -52,7 +52,7 @@ def test_a_topic_shows_its_filters(console: ConsoleClient) -> None:
 
 
 def test_a_filter_is_saved_from_the_tail(console: ConsoleClient, node: LocalNode) -> None:
-    assert 'action="/filters/save"' in console.get("/?topic=Trade&kind=SQL92&filter=a").text
+    assert 'action="/filters/save"' in console.get("/tail?topic=Trade&kind=SQL92&filter=a").text
     assert console.post("/filters/save", **FORM, note="large ones").status == 303
     saved = node.named_filters.get("Trade", FilterName("over"))
     assert saved.subscription == Subscription.sql("amount > 40")

@@ -22,7 +22,7 @@ from rocketray.errors import NodeNotRunningError
 from rocketray.message import Message
 
 AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
-TAIL = "/?topic=Trade&kind=SQL92&filter=amount+%3E+40&from=earliest&rejected=1"
+TAIL = "/tail?topic=Trade&kind=SQL92&filter=amount+%3E+40&from=earliest&rejected=1"
 PAGES = (
     "/",
     TAIL,

@@ -234,7 +234,7 @@ def test_a_tail_begins_where_it_is_told(console: ConsoleClient, node: LocalNode)
         (f"from=key&at={'k' * 5000}", "at is longer than 4096 characters"),
     ):
         if not query.startswith("after") and len(query) < 100:
-            page = html.unescape(console.get(f"/?topic=Trade&{query}").text)
+            page = html.unescape(console.get(f"/tail?topic=Trade&{query}").text)
             assert said in page
             assert "tail-form" in page, "the form stays, so that it can be corrected"
             assert 'id="tail"' not in page
@@ -438,13 +438,17 @@ def test_unknown_is_said_and_is_not_zero(
         assert "unknown, because" in page
         assert "it &lt;burns&gt;" in page
     samples = Samples(lambda: 7)
-    monkeypatch.setattr("rocketray.console.facts.samples.lag_of", silent)
+    error = ShardUnavailableError("Trade/0", 1000, "it <burns>")
+    lags = "rocketray.services.health.node_readings.lags_of"
+    monkeypatch.setattr(lags, lambda _node, groups, _topics: [error] * len(groups))
+    monkeypatch.setattr(node, "process_calls", silent)
     samples.take(node)
     assert samples.topics["Trade"][0] == TopicSample(7, None)
     assert samples.series("audit", "Trade") == [(7, None)]
-    assert samples.lags["audit", "Trade"][0] == LagSample(
-        7, None, None, samples.lags["audit", "Trade"][0].unknown
-    )
+    assert samples.lags["audit", "Trade"][0] == LagSample(7, None, None, str(error), COUNT // 2)
+    overview = console.get("/overview").text
+    assert "it &lt;burns&gt;" in overview
+    assert text_in("en", "wrong.nothing") not in overview
 
 
 def test_a_node_that_ended_is_said_on_every_page(tmp_path: Path) -> None:
@@ -452,30 +456,11 @@ def test_a_node_that_ended_is_said_on_every_page(tmp_path: Path) -> None:
         raise NodeNotRunningError("no node runs here")
 
     with ConsoleClient(tmp_path, ended) as console:
-        for page in ("", *PAGES):
+        for page in ("tail", *PAGES):
             answer = console.get(f"/{page}{WITH_NAMES}")
             assert answer.status == 503
             assert "no node runs here" in answer.text
         assert console.get("/groups.json").status == 503
-
-
-def test_samples_give_rates_and_lags(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    node_of_one = node.shard_statistics("Trade")[:1]
-    clock = iter(range(0, 100_000, 10_000))
-    samples = Samples(lambda: next(clock))
-    samples.take(node)
-    assert samples.rate("Trade") is None
-    samples.take(node)
-    assert samples.rate("Trade") == 0
-    samples.topics["Trade"].append(TopicSample(20_000, COUNT + 100))
-    assert samples.rate("Trade") == pytest.approx(5.0)
-    assert [lag for _, lag in samples.series("large", "Trade")] == [COUNT - 41] * 2
-    samples.topics["Trade"].append(TopicSample(30_000, None))
-    assert samples.rate("Trade") is None, "0 would say that nothing is stored"
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalNode, "shard_statistics", lambda *_: node_of_one)
-        samples.take(node)
-    assert samples.topics["Trade"][-1].end is None, "of one queue, the other disk is unavailable"
 
 
 def test_the_table_of_texts_is_what_the_pages_use() -> None:

@@ -19,8 +19,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
 from rocketray.messaging.api.system_api import TransactionOverview
+from rocketray.services.health.node_readings import NodeReadings, read_node
 from rocketray.services.metrics.metric_families import families_of
-from rocketray.services.metrics.node_readings import NodeReadings, read_node
 from rocketray.testing import Broker
 
 TAGS = "ab"
