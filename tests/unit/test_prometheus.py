@@ -30,6 +30,7 @@ NOT_SHOWN = {
     "rocketmq_storage_flush_behind_bytes",  # the panel has its seconds
     "rocketray_lag_exact",
     "rocketray_refused_batches_total",
+    "rocketray_unknown",  # one of the kinds of rocketray_troubles
 }
 LABELS_OF = {"kafka": {"partition", "group", "consumergroup"}}
 """Labels that the rules themselves make, by the first word of the metrics that have them."""

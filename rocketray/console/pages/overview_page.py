@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,8 +24,7 @@ def overview(node: NodeClient, _query: Query, context: PageContext) -> dict[str,
 
     ``topics`` are those with the highest rate, ``groups`` those with the greatest lag.
     """
-    question: Callable[[], list[str]] | None = getattr(node, "problems", None)
-    health = read_health(node, question, context.samples.growth())
+    health = read_health(node, context.samples.growth())
     hosts, unknown = known(partial(context.host_records, node))
     others = troubles_of_hosts(hosts or [], unknown)
     troubles = troubles_of(health, others)

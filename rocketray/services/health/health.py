@@ -15,16 +15,15 @@ _T = TypeVar("_T")
 
 
 def read_health(
-    node: NodeClient,
-    problems: Callable[[], list[str]] | None,
-    growth: Mapping[tuple[str, str], float],
+    node: NodeClient, growth: Mapping[tuple[str, str], float] | None = None
 ) -> HealthReadings:
-    """Ask *node*; *problems* returns its problems, None where this client cannot ask for them.
+    """Ask *node*, and for its problems where this client can; *growth* of lags was measured before.
 
     Raises:
         ShardUnavailableError: its coordinator does not answer.
     """
     unknown: dict[str, str] = {}
+    problems: Callable[[], list[str]] | None = getattr(node, "problems", None)
 
     def asked(part: str, question: Callable[[], _T]) -> _T | None:
         try:
@@ -35,8 +34,8 @@ def read_health(
 
     return HealthReadings(
         read_node(node),
-        asked("problems", problems) if problems is not None else None,
+        None if problems is None else asked("problems", problems),
         asked("dead letters", node.letters.boxes),
         unknown,
-        growth,
+        growth or {},
     )

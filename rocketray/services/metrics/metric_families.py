@@ -7,6 +7,7 @@ Source of the names: RocketMQ 5, ``BrokerMetricsManager``, ``BrokerMetricsConsta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -20,7 +21,9 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.api.system_api import TransactionCounts
-from rocketray.services.health.node_readings import NodeReadings, read_node
+from rocketray.services.health.health import read_health
+from rocketray.services.health.node_readings import NodeReadings
+from rocketray.services.health.troubles import Trouble, TroubleKind, troubles_of
 
 _TOPIC = ("cluster", "node_type", "topic", "is_system")
 _QUEUE = ("cluster", "node_type", "topic", "queue_id")
@@ -30,13 +33,15 @@ _Family = CounterMetricFamily | GaugeMetricFamily
 
 
 def metrics_of(node: NodeClient) -> list[Metric]:
-    """Ask a node, and return its metrics; raises as :func:`read_node`."""
-    return families_of(read_node(node))
+    """Ask a node, and return its metrics; raises as :func:`read_health`."""
+    health = read_health(node)
+    return families_of(health.node, troubles_of(health))
 
 
-def families_of(readings: NodeReadings) -> list[Metric]:
+def families_of(readings: NodeReadings, troubles: Iterable[Trouble] = ()) -> list[Metric]:
     """Return the metrics of a node at one time."""
     found = [*_of_topics(readings), *_of_queues(readings), *_of_numbers(readings)]
+    found.append(_of_troubles(readings, troubles))
     if readings.groups is not None:
         found += _of_groups(readings, readings.groups)
         found += _of_filters(readings, readings.groups)
@@ -134,6 +139,19 @@ def _of_numbers(readings: NodeReadings) -> Iterator[Metric]:
     for part in readings.unknown:
         unknown.add_metric([*labels, part], 1)
     yield unknown
+
+
+def _of_troubles(readings: NodeReadings, troubles: Iterable[Trouble]) -> Metric:
+    """Return how many troubles of each kind there are: 0 as well, so that a rule has a value."""
+    family = GaugeMetricFamily(
+        "rocketray_troubles",
+        "What is wrong, by kind, as the console's overview lists it.",
+        labels=("cluster", "node_type", "kind"),
+    )
+    counts = Counter(trouble.kind for trouble in troubles)
+    for kind in TroubleKind:
+        family.add_metric([readings.cluster, _BROKER, kind.value], counts[kind])
+    return family
 
 
 def _transactions(counts: TransactionCounts) -> dict[str, tuple[str, int]]:

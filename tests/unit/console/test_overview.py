@@ -56,7 +56,7 @@ def test_samples_give_rates_and_lags(node: LocalNode, monkeypatch: pytest.Monkey
 
 def test_the_overview_begins_with_what_is_wrong(console: ConsoleClient, node: LocalNode) -> None:
     record = console.get("/overview.json").record
-    found = troubles_of(read_health(node, node.problems, {}))
+    found = troubles_of(read_health(node))
     assert record["troubles"] == [trouble_record(one) for one in found]
     assert [one["kind"] for one in record["troubles"]].count("letters") == 1
     assert record["looked"]["letters"] == 5

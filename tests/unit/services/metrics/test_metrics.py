@@ -20,6 +20,7 @@ from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
 from rocketray.messaging.api.system_api import TransactionOverview
 from rocketray.services.health.node_readings import NodeReadings, read_node
+from rocketray.services.health.troubles import Trouble, TroubleKind
 from rocketray.services.metrics.metric_families import families_of
 from rocketray.testing import Broker
 
@@ -205,3 +206,11 @@ def test_the_reference_names_them_all() -> None:
     }
     page = (ROOT / "docs/reference/metrics.md").read_text()
     assert dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", page, re.MULTILINE)) == names
+
+
+def test_troubles_are_counted_by_kind() -> None:
+    readings = NodeReadings("c", 0, {})
+    troubles = [Trouble(kind, "it burns") for kind in (TroubleKind.HELD, TroubleKind.HELD)]
+    [family] = [one for one in families_of(readings, troubles) if one.name == "rocketray_troubles"]
+    counts = {sample.labels["kind"]: sample.value for sample in family.samples}
+    assert counts == dict.fromkeys((kind.value for kind in TroubleKind), 0) | {"held": 2}
