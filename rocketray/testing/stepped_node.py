@@ -227,7 +227,7 @@ class SteppedNode:
             wakeup_ms = self.clock() + _IDLE_MS
             if SHARED_PROCESS in self.node.processes:
                 wakeup_ms = self.node.services.step(self.clock())
-            wakeup_ms = min(wakeup_ms, self.node.staging.step(self.clock()))
+            wakeup_ms = min(wakeup_ms, self.node.staging.step(self.clock()) or wakeup_ms)
             # Later than now, or the clock would never advance past a service that is always due.
             self._serving.next_ms = max(wakeup_ms, self.clock() + 1)
 

@@ -34,6 +34,7 @@ from rocketray.services.admin.dead_letter_service import DeadLetterService
 from rocketray.services.staging.staged_targets import StagedTargets
 from rocketray.services.staging.staging_calls import staging_calls
 from rocketray.services.staging.staging_service import StagingService
+from rocketray.services.system.stepping import SteppedServices
 from rocketray.store.age_clock import AgeClock
 
 from .actor_log import show_log
@@ -67,9 +68,14 @@ class GatewayActor(ServedObjects):
         if not home.is_joined:
             clock = AgeClock(system_clock_ms, steady_clock_ms)
             self._storing = ThreadPoolExecutor(STORES_AT_ONCE, thread_name_prefix="storing")
+            self._services = SteppedServices("staging", clock)
             self._staging = StagingService(
-                *(data, StagedTargets(lambda: node)), clock_ms=clock, submit=self._storing.submit
+                *(data, StagedTargets(lambda: node)),
+                clock_ms=clock,
+                submit=self._storing.submit,
+                wake=self._services.wake,
             )
+            self._services.stepped = (self._staging,)
             calls = calls.beside(staging_calls(data, self._staging, node.topics))
         self._ranges = RangeService(home, ray_host(), others=calls, turn=self._turn)
         if self._turn.take():
@@ -98,7 +104,7 @@ class GatewayActor(ServedObjects):
     def _serve(self) -> None:
         """Begin to store what is decided, and serve the port if a process before this one did."""
         if self._staging is not None:
-            self._staging.start()
+            self._services.start()
         self._ranges.service.open_again()
 
     def staging_problems(self) -> list[str]:
@@ -114,7 +120,7 @@ class GatewayActor(ServedObjects):
         self._sessions.close()  # first, so that no fetch waits
         self._ranges.close()
         if self._staging is not None:
-            self._staging.close()
+            self._services.close()
             self._storing.shutdown()
 
 

@@ -53,7 +53,7 @@ _DELIVERED = RetentionPolicy(only_unneeded=True)  # no limit of age: what is del
 
 
 class DelayService:
-    """A system service (system_services.py) that is also the object behind ``DelaysApi``."""
+    """A service (stepping.py) that is also the object behind ``DelaysApi``."""
 
     def __init__(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +18,6 @@ from .staging_api import StagedBatch, StagedOverview, StagingVerdict
 from .staging_engine import HalfTargets, StagingEngine
 from .writer_ledger import WriterLedger
 
-_LOG = logging.getLogger(__name__)
-_IDLE_MS = 60_000  # a decision wakes the thread
-_FAILED_MS = 1000
-_LOOK_S = 1.0  # the thread reads the clock again: it may have been set
 _TOLD_MAX = 3  # lines of a node's status; ``rocketray staged`` has all
 
 
@@ -33,7 +28,10 @@ def has_staged(data: Path) -> bool:
 
 
 class StagingService:
-    """The object behind ``StagingApi``: one process of a node has it, and steps it."""
+    """A service (stepping.py) that is also the object behind ``StagingApi``.
+
+    One process of a node has it, and steps it.
+    """
 
     def __init__(
         self,
@@ -42,38 +40,40 @@ class StagingService:
         *,
         clock_ms: Callable[[], int],
         submit: Submit = at_once,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take the data directory; nothing is read before the first call."""
+        """Take the data directory; nothing is read before the first call.
+
+        *wake* has :meth:`step` called soon.
+        """
+        self._wake = wake
         self._data = data
         self._targets = targets
         self._clock = AgeClock.of(clock_ms)
         self._submit = submit
         self._lock = threading.Lock()
         self._engine: StagingEngine | None = None
-        self._woken = threading.Event()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._keep_stepping, name="staging", daemon=True)
 
-    def step(self, now_ms: int) -> int:
-        """Store what is decided; return when to call again."""
+    def step(self, now_ms: int) -> int | None:
+        """See :meth:`StagingEngine.step`."""
         with self._lock:
             if self._engine is None and not has_staged(self._data):
-                return now_ms + _IDLE_MS
+                return None
             with self._begun() as engine:
-                return engine.step(now_ms) or now_ms + _IDLE_MS
+                return engine.step(now_ms)
 
     def decide(self, wanted: StagedBatch) -> StagingVerdict:
         """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             verdict = engine.decide(wanted)
-        self._woken.set()
+        self._wake()
         return verdict
 
     def publish(self, name: BatchName, halves: Sequence[Half]) -> None:
         """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             engine.publish(name, halves)
-        self._woken.set()
+        self._wake()
 
     def is_applied(self, batch: BatchName) -> bool:
         """See ``StagingApi``."""
@@ -95,16 +95,8 @@ class StagingService:
         with self._lock:
             return [] if self._engine is None else self._engine.problems(_TOLD_MAX)
 
-    def start(self) -> None:
-        """Store what is decided in a thread from now on, until :meth:`close`."""
-        self._thread.start()
-
     def close(self) -> None:
-        """End the thread, once what is being stored is stored."""
-        self._is_closed = True
-        self._woken.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        """Wait until what is being stored is stored."""
         with self._lock:
             if self._engine is not None:
                 self._engine.abandon()
@@ -129,16 +121,3 @@ class StagingService:
             if isinstance(error, OSError):
                 raise disk_error(self._data, error) from error
             raise
-
-    def _keep_stepping(self) -> None:
-        while not self._is_closed:
-            self._woken.clear()
-            now_ms = self._clock()
-            try:
-                wakeup_ms = self.step(now_ms)
-            except Exception:  # noqa: BLE001 - the next step begins with the files
-                _LOG.exception("staged batches are not stored; trying again")
-                wakeup_ms = now_ms + _FAILED_MS
-            wait_s = (wakeup_ms - self._clock()) / 1000
-            if not self._is_closed:
-                self._woken.wait(min(max(wait_s, 0), _LOOK_S))

@@ -14,7 +14,8 @@ from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 
-RETRY_AFTER_MS = 1000  # after a failed step, or while a shard of the process is closed
+from .stepping import RETRY_AFTER_MS
+
 _BORN_HOST = ("127.0.0.1", 0)  # the node itself, without a connection
 
 

@@ -17,20 +17,20 @@ from rocketray.messaging.api.system_api import TransactionOverview
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.services.system.node_link import NodeLinks
-from rocketray.services.system.system_log import RETRY_AFTER_MS, SystemLog
+from rocketray.services.system.stepping import RETRY_AFTER_MS
+from rocketray.services.system.system_log import SystemLog
 from rocketray.store.age_clock import AgeClock
 
 from .transaction_engine import TransactionEngine
 from .transaction_state import TransactionProgress
 
-_IDLE_MS = 60_000  # a message that is stored wakes the services
 # What is not saved is read again at the next start, from the logs: some seconds of messages.
 _SAVE_INTERVAL_MS = 5_000
 _EXPIRE_INTERVAL_MS = 60_000  # whole files are removed, three days after their last message
 
 
 class TransactionService:
-    """A system service (system_services.py) that is also the object behind ``TransactionsApi``."""
+    """A service (stepping.py) that is also the object behind ``TransactionsApi``."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class TransactionService:
         self._saved: TransactionProgress | None = None
         self._saved_ms = self._expired_ms = 0
 
-    def step(self, now_ms: int) -> int:
-        """Carry out decisions; return when to call again."""
+    def step(self, now_ms: int) -> int | None:
+        """See :meth:`TransactionEngine.step`."""
         with self._lock:
             if not self._log.exists(HALF_TOPIC):
-                return now_ms + _IDLE_MS
+                return None
             engine = self._begun()
             try:
                 wakeup_ms = engine.step(now_ms)
@@ -72,7 +72,7 @@ class TransactionService:
                 raise
             if abs(now_ms - self._saved_ms) >= _SAVE_INTERVAL_MS:
                 self._save(now_ms)
-            return wakeup_ms or now_ms + _IDLE_MS
+            return wakeup_ms
 
     def decide(self, wanted: Decision, *, to_disk: bool) -> Verdict:
         """See :meth:`TransactionEngine.decide`; with *to_disk* the verdict is on disk as well."""
