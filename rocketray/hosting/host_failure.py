@@ -29,18 +29,13 @@ class HostFailure:
     machine: str = ""
 
     @classmethod
-    def of(
-        cls, error: BaseException | None, time_ms: int, module: str | None = None
-    ) -> HostFailure:
+    def of(cls, error: BaseException, time_ms: int, module: str | None = None) -> HostFailure:
         """Describe *error*; *module* is the app's."""
-        machine = socket.gethostname()
-        if error is None:
-            return cls("Crash", "the app crashed without a reason", None, time_ms, machine)
         message = str(error)
         if len(message) > _MESSAGE_LIMIT:
             message = f"{message[:_MESSAGE_LIMIT]}…"
         place = _place(error, _own_files(module))
-        return cls(type(error).__name__, message, place, time_ms, machine)
+        return cls(type(error).__name__, message, place, time_ms, socket.gethostname())
 
     @property
     def is_here(self) -> bool:

@@ -15,7 +15,7 @@ from support.harness.patience import patience
 from support.nodes.local_node import LocalNode
 
 from rocketray.base.cluster import DEFAULT_CLUSTER, Cluster
-from rocketray.hosting import host, planned_app
+from rocketray.hosting import host
 from rocketray.hosting.host import ConsumerHost
 from rocketray.hosting.host_failure import HostFailure
 from rocketray.hosting.host_plan import HostPlan
@@ -99,6 +99,17 @@ def test_a_host_whose_app_failed_ends_its_process_after_a_pause(
     assert ended.wait(patience(30))
 
 
+def test_a_host_that_is_asked_to_stop_after_a_failed_start_stays_until_it_is_ended(
+    start: Callable[..., ConsumerHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "FAILED_START_PAUSE_S", 3600)
+    text, _ = FAILING["raises_in_a_task"]
+    one = start("refused", text, end=lambda: pytest.fail("its process was ended"))
+    assert one.start() is not None
+    assert not one.status().is_running, "it answers meanwhile"
+    assert one.stop() is None
+
+
 def test_an_app_that_crashes_later_ends_its_process_and_leaves_its_reason(
     start: Callable[..., ConsumerHost],
 ) -> None:
@@ -116,7 +127,7 @@ def test_an_app_that_crashes_later_ends_its_process_and_leaves_its_reason(
         end=ended.set,
     )
     assert one.start() is None
-    one._hosted._loop.call_soon_threadsafe(sys.modules["host_node"].crash.set)
+    one._loop.call_soon_threadsafe(sys.modules["host_node"].crash.set)
     assert ended.wait(patience(30))
     assert [(name, failure.kind) for name, failure in noted] == [("app:shop:1", "OSError")]
 
@@ -141,7 +152,7 @@ def test_code_that_ray_unpacked_is_imported_instead_of_that_of_who_started_the_h
     is_missing: bool,
 ) -> None:
     """Ray puts the current directory of the program that started an actor first on its path."""
-    monkeypatch.setattr(planned_app, "starter_paths", lambda: [str(tmp_path)])
+    monkeypatch.setattr(host, "starter_paths", lambda: [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "travelled", raising=False)
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()

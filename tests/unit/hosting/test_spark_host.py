@@ -13,7 +13,7 @@ from support.harness.patience import patience
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.errors import ConfigError, StreamError
-from rocketray.hosting import spark_host
+from rocketray.hosting import host, spark_host
 from rocketray.hosting.host_failure import HostFailure
 from rocketray.hosting.host_plan import HostPlan
 from rocketray.hosting.spark_host import SparkHost
@@ -91,7 +91,7 @@ def test_a_host_runs_all_sinks_and_stops_them(start: Callable[..., SparkHost]) -
 def test_what_no_sink_can_do_without_ends_the_process_and_is_told(
     module: str, start: Callable[..., SparkHost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_host, "FAILED_START_PAUSE_S", 0.05)
+    monkeypatch.setattr(host, "FAILED_START_PAUSE_S", 0.05)
     monkeypatch.setattr(FakeService, "made", ConfigError("Spark needs Java 17"))
     text = APP if module == "no_java" else "raise ValueError('no setting')"
     has_ended = threading.Event()
