@@ -30,7 +30,7 @@ from rocketray.queries.spark.writer_options import WRITER_OPTIONS
 from rocketray.runtime.ipc import match_ring, ring
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.topology.app.sink_spec import SinkSpec
-from rocketray.views.json_fields import json_fields
+from rocketray.views.node_records import json_fields
 
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),

@@ -10,7 +10,7 @@ import typer
 
 from rocketray.cli.terminal.quantities import parse_delay
 from rocketray.errors import ConfigError
-from rocketray.views.offset_or_time import TIME_MAX_MS, Bound, bound_of, time_ms_of
+from rocketray.views.lookups import TIME_MAX_MS, Bound, bound_of, time_ms_of
 
 from .completions import complete_topics
 

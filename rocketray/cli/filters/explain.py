@@ -16,7 +16,7 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import print_json, print_line
 from rocketray.services.explaining.cause import Cause, time_text
-from rocketray.views.verdicts import step_values
+from rocketray.views.message_records import step_values
 
 from .range_causes import print_causes
 

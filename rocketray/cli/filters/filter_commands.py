@@ -37,9 +37,8 @@ from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
-from rocketray.views.json_fields import json_fields
-from rocketray.views.message_records import to_json
-from rocketray.views.verdicts import seen_record, why_of
+from rocketray.views.message_records import seen_record, to_json, why_of
+from rocketray.views.node_records import json_fields
 
 from .filter_diff_command import diff
 from .filter_stats_command import stats

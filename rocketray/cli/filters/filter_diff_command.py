@@ -26,7 +26,7 @@ from rocketray.cli.arguments.options import (
 from rocketray.cli.terminal.output import print_json
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
-from rocketray.views.verdicts import diff_record
+from rocketray.views.message_records import diff_record
 
 if TYPE_CHECKING:
     from rocketray.filters.sql92.dialect import Dialect

@@ -21,7 +21,7 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
 from rocketray.errors import FilterError, NodeElsewhereError
-from rocketray.views.json_fields import json_fields
+from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocketray.broker.filtering.preview import PreviewRange
     from rocketray.message import StoredMessage
     from rocketray.services.explaining.cause_table import CauseRow, CauseTable
-    from rocketray.views.offset_or_time import Bound
+    from rocketray.views.lookups import Bound
 
 _TOLD_S = 2.0
 _COLUMNS = ("cause", "messages", "example", "place", "stored", "meaning")

@@ -32,7 +32,7 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import print_json, print_line, progress
 from rocketray.runtime.signal_handlers import stop_signals
-from rocketray.views.verdicts import seen_record, why_of
+from rocketray.views.message_records import seen_record, why_of
 
 if TYPE_CHECKING:
     import threading

@@ -24,8 +24,8 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import print_json, print_line, print_records, print_result
 from rocketray.services.admin.letters_there import letters_there, redrive_there
-from rocketray.views.json_fields import json_fields
 from rocketray.views.message_records import letter_record, printable
+from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -46,8 +46,8 @@ from rocketray.cli.terminal.output import (
 )
 from rocketray.errors import ConfigError, StreamError
 from rocketray.runtime.machine import user_name
-from rocketray.views.group_records import move_record, plan_record
-from rocketray.views.verdicts import diff_record
+from rocketray.views.message_records import diff_record
+from rocketray.views.node_records import move_record, plan_record
 
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection

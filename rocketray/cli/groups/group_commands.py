@@ -28,7 +28,7 @@ from rocketray.cli.terminal.output import (
     print_table,
 )
 from rocketray.errors import ConfigError, StreamError
-from rocketray.views.group_records import group_record, progress_record, progress_rows
+from rocketray.views.node_records import group_record, progress_record, progress_rows
 
 from .group_changes import migrate, reset, seek, skip
 

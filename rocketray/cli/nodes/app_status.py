@@ -15,7 +15,7 @@ from rocketray.cli.terminal.output import (
     print_table,
 )
 from rocketray.hosting.host_status import STATUS_TIMEOUT_S
-from rocketray.views.json_fields import json_fields
+from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

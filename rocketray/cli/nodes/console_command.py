@@ -22,7 +22,7 @@ from rocketray.cli.terminal.output import print_line, progress
 from rocketray.errors import ActorError, StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.signal_handlers import stop_signals
-from rocketray.views.trace_links import check_trace_url
+from rocketray.views.message_links import check_trace_url
 
 from .app_status import host_fields
 

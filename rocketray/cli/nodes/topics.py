@@ -34,7 +34,7 @@ from rocketray.cli.terminal.quantities import (
 )
 from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
-from rocketray.views.topic_records import described_topic, topic_record
+from rocketray.views.node_records import described_topic, topic_record
 
 if TYPE_CHECKING:
     from rocketray.broker.topics.catalog import TopicConfig

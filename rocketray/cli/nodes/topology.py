@@ -11,7 +11,7 @@ from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.cli.terminal.quantities import format_size
-from rocketray.views.disk_records import disk_records
+from rocketray.views.node_records import disk_records
 
 from .topology_svg import topology_svg
 

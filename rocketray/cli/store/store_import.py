@@ -15,7 +15,7 @@ from rocketray.cli.terminal.output import print_json, print_line, print_table, p
 from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.signal_handlers import stop_signals
-from rocketray.views.json_fields import json_fields
+from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from rocketray.services.admin.importer import Importer, ImportReport

@@ -19,9 +19,9 @@ from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.api.queues_here import queues_of
 from rocketray.services.admin.seeking import OffsetMove, plan_moves
 from rocketray.services.admin.waiting_retries import waiting_retries
-from rocketray.views.group_records import move_record
-from rocketray.views.offset_or_time import time_ms_of
-from rocketray.views.verdicts import diff_record
+from rocketray.views.lookups import time_ms_of
+from rocketray.views.message_records import diff_record
+from rocketray.views.node_records import move_record
 
 from .form_fields import checked_texts, filter_or_name, looked_up, number_of
 

@@ -18,7 +18,7 @@ from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.machine import user_name
 from rocketray.services.admin import migration
 from rocketray.services.admin.seeking import carry_out
-from rocketray.views.group_records import move_record, plan_record
+from rocketray.views.node_records import move_record, plan_record
 
 from .group_forms import FilterForm, MoveForm
 

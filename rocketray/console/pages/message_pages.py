@@ -13,11 +13,10 @@ from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
 from rocketray.services.admin.letters_there import letters_there
 from rocketray.services.explaining.inquiry import inquire
-from rocketray.views.json_fields import json_fields
 from rocketray.views.lookups import found_by_id, found_by_unique_key
+from rocketray.views.message_links import TRACE_ID, send_again, trace_id_of
 from rocketray.views.message_records import letter_record, to_json
-from rocketray.views.send_again import send_again
-from rocketray.views.trace_links import TRACE_ID, trace_id_of
+from rocketray.views.node_records import json_fields
 
 from .page_context import PageContext, Query, known, named
 

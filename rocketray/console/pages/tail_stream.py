@@ -30,10 +30,9 @@ from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.remote.disks_tail import AskNode, DisksTail, TailQuery
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.views.filter_records import checked_filter, refused_filter
-from rocketray.views.json_fields import json_fields
-from rocketray.views.message_records import printable
-from rocketray.views.offset_or_time import time_ms_of
-from rocketray.views.verdicts import seen_record, why_of
+from rocketray.views.lookups import time_ms_of
+from rocketray.views.message_records import printable, seen_record, why_of
+from rocketray.views.node_records import json_fields
 
 STEP_S = 0.25
 ROWS_MAX = 50

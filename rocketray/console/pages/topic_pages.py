@@ -12,13 +12,14 @@ from rocketray.errors import ConfigError
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient, lag_of, of_disks_there
 from rocketray.views.filter_records import named_filter_record
-from rocketray.views.group_records import (
+from rocketray.views.node_records import (
+    described_topic,
     group_record,
     plan_record,
     progress_record,
     progress_rows,
+    topic_record,
 )
-from rocketray.views.topic_records import described_topic, topic_record
 
 from .page_context import PageContext, Query, known, named, shards_of
 

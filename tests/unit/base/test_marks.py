@@ -58,8 +58,8 @@ from rocketray.store.batches.table_columns import check_names, read_table
 from rocketray.store.batches.taken_on import taken_on_column
 from rocketray.topology.app.app import App
 from rocketray.topology.values.wire import key_of, message_of, parts_of
+from rocketray.views.message_links import send_again
 from rocketray.views.message_records import to_json
-from rocketray.views.send_again import send_again
 
 OF_USER = {"region": "eu", "traceparent": "00-1-2-01"}
 NOTED = dict.fromkeys(sorted(LEFT_BEHIND - {"__CRC32#"}), "7")

@@ -22,7 +22,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
 from rocketray.services.admin.seeking import plan_moves
-from rocketray.views.group_records import move_record
+from rocketray.views.node_records import move_record
 
 COUNT = 40
 DONE = 5

@@ -29,10 +29,15 @@ from rocketray.message import Message
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.files.home import Home
 from rocketray.store.retention import RetentionPolicy
-from rocketray.views.group_records import group_record, progress_record, progress_rows
-from rocketray.views.json_fields import json_fields
-from rocketray.views.send_again import send_again
-from rocketray.views.topic_records import described_topic, topic_record
+from rocketray.views.message_links import send_again
+from rocketray.views.node_records import (
+    described_topic,
+    group_record,
+    json_fields,
+    progress_record,
+    progress_rows,
+    topic_record,
+)
 
 ROOT = Path(__file__).parents[3] / "rocketray" / "console"
 WITH_NAMES = "?topic=Trade&group=audit&by=key&value=k7"

@@ -13,7 +13,7 @@ from rocketray.console.pages.message_pages import _look_up
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, Message
 from rocketray.testing import Broker
-from rocketray.views.send_again import send_again
+from rocketray.views.message_links import send_again
 
 NAME, STORED = "van Dyck", "van\u00a0Dyck"
 

@@ -1,22 +1,32 @@
-"""A stored message as the command that sends it again, for a POSIX shell.
+"""What a message leads to: the command that sends it again, and its trace.
 
-A message of printable text is written as arguments. Any other is written as JSON in ASCII, so that
-a terminal into which the command is pasted gets no control characters of a message. The unique key
-is left out, because each send makes one, and so are the queue and what the node noted
-(base/marks.py).
+The command is for a POSIX shell. A message of printable text is written as arguments. Any other is
+written as JSON in ASCII, so that a terminal into which the command is pasted gets no control
+characters of a message. The unique key is left out, because each send makes one, and so are the
+queue and what the node noted (base/marks.py).
+
+The trace is found from the W3C context in the properties, without OpenTelemetry, which is an extra.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from rocketray.base.marks import FAUST_KEY
+from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, StoredMessage
 
+TRACE_ID = "{trace_id}"
+"""What a template of addresses has in place of the id."""
+# W3C's traceparent: version, trace, parent, flags. Version ff and ids of zeros only are invalid.
+_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _COMMAND_MAX_BYTES = 100 * 1024  # Linux allows 128 KiB an argument
 
 
@@ -40,6 +50,33 @@ def send_again(message: StoredMessage) -> SendAgain:
         return found
     read = shlex.join(["rocketray", "query", "--json", "--id", message.offset_message_id])
     return SendAgain("query", f"{read} {_last(message.topic)} | {_send_lines(message.topic)}")
+
+
+def trace_id_of(properties: Mapping[str, str]) -> str | None:
+    """Return the id, 32 hexadecimal digits; None without a context, or if it is invalid."""
+    text = properties.get("traceparent", "").strip()
+    match = _PARENT.match(text)
+    # Version 00 ends there; a later one may have more, behind a hyphen.
+    if match is None or (
+        len(text) > match.end() and (text[:2] == "00" or text[match.end()] != "-")
+    ):
+        return None
+    return match[1]
+
+
+def check_trace_url(template: str) -> str:
+    """Return a template such as ``https://jaeger/trace/{trace_id}``.
+
+    Raises:
+        ConfigError: it is no address, or has no place for the id.
+    """
+    address = urlsplit(template)
+    if address.scheme not in ("http", "https") or not address.netloc or TRACE_ID not in template:
+        raise ConfigError(
+            f"the address of traces is {template[:80]!r}; give one with {TRACE_ID} in it, such as "
+            f"http://localhost:16686/trace/{TRACE_ID}"
+        )
+    return template
 
 
 def _with_message(message: StoredMessage) -> SendAgain:

@@ -1,4 +1,4 @@
-"""A message as a command is sent again as it was, through a real shell."""
+"""A message as a command is sent again as it was, through a real shell; and its trace."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from support.models.message_texts import texts, words
 
 from rocketray.cli.application import main
 from rocketray.cli.arguments.messages import Outgoing, from_json
+from rocketray.errors import ConfigError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
-from rocketray.views.send_again import send_again
+from rocketray.views.message_links import check_trace_url, send_again, trace_id_of
 
 SHELL = """rocketray() {
   printf '%s\\0' "$@"
@@ -24,6 +25,8 @@ SHELL = """rocketray() {
 }
 """
 ID = "7F00000100002A9F0000000000001267"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+TRACE_PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 NAMES = st.text("abcXYZ-_=. é", min_size=1)
 
 
@@ -159,3 +162,36 @@ def test_the_command_sends_the_same_message(message: StoredMessage) -> None:
 def test_each_form(body: bytes, properties: dict[str, str], form: str, command: str) -> None:
     again = send_again(stored(body, properties))
     assert (again.form, again.command) == (form, command)
+
+
+def digits(size: int) -> st.SearchStrategy[str]:
+    return st.sampled_from(["0" * size, "f" * size, "a1" * (size // 2), "A" * size, "g" * size, ""])
+
+
+@examples(300)
+@given(
+    version=st.sampled_from(["00", "01", "ff", "0", "000"]),
+    trace=digits(32),
+    span=digits(16),
+    flags=st.sampled_from(["00", "01", "1", "zz"]),
+    rest=st.sampled_from(["", "-x", "x", " "]),
+)
+def test_the_trace_of_a_message_is_that_which_open_telemetry_finds(
+    version: str, trace: str, span: str, flags: str, rest: str
+) -> None:
+    context = pytest.importorskip("rocketray.tracing.message_context")
+    text = f"{version}-{trace}-{span}-{flags}{rest}"
+    found = context.span_context_of(text, None)
+    assert trace_id_of({"traceparent": text}) == (found and f"{found.trace_id:032x}")
+
+
+def test_a_message_without_a_context_has_no_trace() -> None:
+    assert trace_id_of({}) is None
+    assert trace_id_of({"traceparent": TRACE_PARENT}) == TRACE
+
+
+@pytest.mark.parametrize("text", ["", "{trace_id}", "http://a/", "ftp://a/{trace_id}", "http:///{trace_id}", "javascript:{trace_id}"])  # fmt: skip
+def test_a_template_is_an_address_with_a_place_for_the_id(text: str) -> None:
+    with pytest.raises(ConfigError, match="such as http://localhost:16686"):
+        check_trace_url(text)
+    assert check_trace_url("https://a/{trace_id}?x") == "https://a/{trace_id}?x"

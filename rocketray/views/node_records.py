@@ -1,14 +1,17 @@
-"""Consumer groups and their progress as JSON records."""
+"""What a node has as JSON records: topics, disks, and groups with their progress."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from .json_fields import json_fields
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from _typeshed import DataclassInstance
+
+    from rocketray.broker.shards.shard_api import ShardStatistics
+    from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.groups.filter_plans import PlanProgress
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
@@ -26,6 +29,67 @@ _KEYS = (
     "exactness",
     "held",
 )
+
+
+def json_fields(value: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a dataclass by their names in JSON's style: ``queueId``."""
+    return {_camel_case(each.name): getattr(value, each.name) for each in fields(value)}
+
+
+def topic_record(config: TopicConfig) -> dict[str, Any]:
+    """Return the settings of a topic."""
+    return {
+        "topic": config.name,
+        "topicId": config.topic_id,
+        "queues": config.queues,
+        "perm": config.perm,
+        "retentionMs": config.retention.max_age_ms,
+        "retentionBytes": config.retention.max_bytes,
+        "bitmaps": config.bitmaps,
+        "ack": config.default_ack,
+        "ackOfTopic": config.ack,
+    }
+
+
+def described_topic(config: TopicConfig, statistics: Sequence[ShardStatistics]) -> dict[str, Any]:
+    """Return the settings of a topic, and its queues with the offsets of their *statistics*."""
+    queues = [
+        {
+            "queueId": shard.queue_id,
+            "minOffset": shard.min_queue_offset,
+            "maxOffset": shard.max_queue_offset,
+            "storeHost": "{}:{}".format(*config.store_hosts[shard.queue_id]),
+            "process": config.process_of(shard.queue_id),
+        }
+        for shard in statistics
+    ]
+    kept = any(shard.keeps_bitmaps for shard in statistics)
+    return {**topic_record(config), "bitmapsKept": kept, "queueList": queues}
+
+
+def disk_records(node: NodeClient, topics: Mapping[str, TopicConfig]) -> list[dict[str, Any]]:
+    """Return the disks, the first one of the cluster first; ``name`` is the one in the catalog."""
+    reports, draining = node.disks.reports(), node.disks.draining()
+    place = node.disks.coordinator_place()
+    disks = []
+    for name, home in sorted(node.disks.homes().items()):
+        report = reports.get(name)
+        disks.append(
+            {
+                "name": name,
+                "disk": home.uuid,
+                "machine": home.machine,
+                "directory": home.data,
+                "zone": "" if report is None else report.zone,
+                "state": "answers" if report is not None else "does not answer",
+                "isDrained": name in draining,
+                "isCoordinator": home.uuid == place.uuid,
+                "freeBytes": None if report is None else report.free_bytes,
+                "totalBytes": None if report is None else report.total_bytes,
+                "queues": sum(len(topic.by_disk().get(name, ())) for topic in topics.values()),
+            }
+        )
+    return disks
 
 
 def group_record(group: GroupDescription) -> dict[str, Any]:
@@ -108,3 +172,8 @@ def plan_record(found: PlanProgress | None) -> dict[str, Any]:
         "beforeSwitch": found.before_switch,
         "outdated": found.outdated,
     }
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
