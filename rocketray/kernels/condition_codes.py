@@ -80,7 +80,10 @@ class Column(IntEnum):
 
 
 class Operation(IntEnum):
-    """The operation of an instruction; from PRESENCE on it reads a property, perhaps absent."""
+    """The operation of an instruction; from PRESENCE on it reads a property, perhaps absent.
+
+    The kernel has a branch for each. A row that reaches one without a branch is ODD.
+    """
 
     CONSTANT = 0
     MOVE = 1

@@ -2,7 +2,8 @@
 
 Instructions run in the order in which the scalar evaluator walks the expression's tree, so a row
 ends with an error exactly where that evaluator raises one. It ends with ODD where a value is too
-unusual for a kernel (see ``numerals.py``). No expression needs machine code of its own.
+unusual for a kernel (see ``numerals.py``), and at an operation without a branch. No expression
+needs machine code of its own.
 """
 
 from __future__ import annotations
@@ -279,12 +280,14 @@ def run_program(
                         state = b if found else 1 - b
                     elif operation == Operation.LIKE:
                         state = b if _is_like(segment, start, size, patterns, c) else 1 - b
-                    else:
+                    elif Operation.CONTAINS <= operation <= Operation.ENDSWITH:
                         text_size = bounds[c + 1] - bounds[c]
                         found = _is_part(
                             segment, start, size, texts, bounds[c], text_size, operation
                         )
                         state = b if found else 1 - b
+                    else:  # no branch here: never another operation's result
+                        state = np.int64(State.ODD)
             elif operation == Operation.CONSTANT:
                 state = a
             elif operation == Operation.MOVE:
@@ -295,8 +298,10 @@ def run_program(
                 state = b if registers[a] == State.NULL else c
             elif operation == Operation.STATES:
                 state = _compare_states(registers[a], registers[c], b, program[at, Column.D])
-            else:
+            elif operation == Operation.TEXTS:
                 state = _compare_texts(segment, starts, sizes, a, c, row, b)
+            else:
+                state = np.int64(State.ODD)
             if state > State.NULL:
                 break
             if state != program[at, Column.NEUTRAL]:

@@ -14,6 +14,8 @@ from rocketray.kernels._compile import Bytes, Doubles, Int64s
 from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, State
 from rocketray.kernels.numerals import BAD, NUMERAL
 
+_PARTS = (Operation.CONTAINS, Operation.STARTSWITH, Operation.ENDSWITH)
+
 
 def run_program(
     segment: Bytes,
@@ -84,6 +86,8 @@ class _Machine:
             return _beside_double(read_double(value), read_double(other), b)
         if step[Column.EXOTIC] and not value.isascii():
             return State.ODD
+        if operation not in (Operation.TEXT, *_PARTS, Operation.LIKE):
+            return State.ODD
         return b if self._is_so(operation, value, c, d) else 1 - b
 
     def _is_so(self, operation: int, value: bytes, first: int, count: int) -> bool:
@@ -115,7 +119,9 @@ def _of_registers(step: list[int], registers: list[int], values: list[bytes | No
         return b if registers[a] == State.NULL else c
     if operation == Operation.STATES:
         return _compare_states(registers[a], registers[c], b, d)
-    return _compare_texts(values[a], values[c], b)
+    if operation == Operation.TEXTS:
+        return _compare_texts(values[a], values[c], b)
+    return State.ODD
 
 
 def _compare_states(left: int, right: int, test: int, rule: int) -> int:

@@ -6,9 +6,10 @@ and warnings read these tables.
 
 To add a text operator
   1. Describe it here, as an extension: RocketMQ's grammar is fixed.
-  2. Give it an ``Operation`` in ``kernels/condition_codes.py``, a kernel in
+  2. Give it an ``Operation`` in ``kernels/condition_codes.py``, a branch of its own in
      ``kernels/conditions.py``, and its equivalent in plain Python in
-     ``tests/oracles/conditions.py``.
+     ``tests/oracles/conditions.py``. Until it has a branch, the kernel leaves each row to the
+     scalar evaluator, and ``tests/unit/kernels/test_conditions.py`` fails by its name.
   3. Add its line to the table in ``docs/reference/filters.md``.
 
 CONTAINS, STARTSWITH and ENDSWITH are those of Java's ``String``, over UTF-16 units. Python compares
