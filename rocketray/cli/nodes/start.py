@@ -29,6 +29,7 @@ from rocketray.cli.terminal.quantities import (
 )
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.runtime.files.home import identity_of
+from rocketray.runtime.register.register_url import REGISTER_URLS
 from rocketray.runtime.signal_handlers import stop_signals
 
 from .last_word import LastWord, last_word
@@ -85,9 +86,8 @@ def start(
         typer.Option(
             metavar="URL",
             help="Keep the cluster's topics, groups, offsets and disks there, not on this disk: "
-            "file:///DIR, s3://BUCKET/PREFIX (also gs, az) or etcd://HOST:2379/PREFIX. Later "
-            "starts need the same. With --join: start the coordinator here when its machine is "
-            "lost.",
+            f"{REGISTER_URLS}. Later starts need the same. With --join: start the coordinator "
+            "here when its machine is lost.",
         ),
     ] = None,
     fetch_port: Annotated[

@@ -1,11 +1,7 @@
 """A register: a store of small values under keys that are created once, and never changed.
 
-URL of a register
-    file:///DIRECTORY                 a directory, also on a shared file system (file_register.py)
-    s3://BUCKET/PREFIX, gs://, az://  an object store (object_register.py)
-    etcd://HOST:2379/PREFIX           etcd (etcd_register.py)
-
-The packages for the last two are an extra: ``pip install 'rocketray[register]'``.
+``register_url.py`` has the forms of its URL. The packages for object stores and etcd are an extra:
+``pip install 'rocketray[register]'``.
 """
 
 from __future__ import annotations
@@ -20,13 +16,13 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from rocketray.errors import ConfigError, RegisterUnavailableError
 
 from .file_register import FileRegister
+from .register_url import DIRECTORY_URL, REGISTER_URLS
 
 _PROBES = "probe"
 _PACKAGES = {
     **dict.fromkeys(("s3", "gs", "az"), "obstore"),
     **dict.fromkeys(("etcd", "etcds"), "etcd3gw"),
 }
-_FORMS = "write file:///DIR, s3://BUCKET/PREFIX, gs://…, az://…, or etcd://HOST:2379/PREFIX"
 
 
 class Register(Protocol):
@@ -80,7 +76,9 @@ def open_register(url: str) -> Register:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigError(f"{shown!r} is no URL of a register: {error}; {_FORMS}") from None
+        raise ConfigError(
+            f"{shown!r} is no URL of a register: {error}; write {REGISTER_URLS}"
+        ) from None
     if "@" in parts.netloc:
         raise ConfigError(
             f"{shown!r}: a register's URL has no user and no password, as it is shown in messages; "
@@ -90,7 +88,7 @@ def open_register(url: str) -> Register:
         return FileRegister(_directory(parts))
     package = _PACKAGES.get(scheme)
     if package is None:
-        raise ConfigError(f"{shown!r} is no URL of a register; {_FORMS}")
+        raise ConfigError(f"{shown!r} is no URL of a register; write {REGISTER_URLS}")
     if find_spec(package) is None:
         raise ConfigError(
             f"the register {shown} needs the package {package}: pip install 'rocketray[register]'"
@@ -132,6 +130,6 @@ def _directory(parts: SplitResult) -> Path:
     has_more = parts.query or parts.fragment
     if parts.netloc not in {"", "localhost"} or not path.startswith("/") or has_more:
         raise ConfigError(
-            f"{parts.geturl()!r} names no directory; write file:///DIR, with a path from the root"
+            f"{parts.geturl()!r} names no directory; write {DIRECTORY_URL}, with a path from the root"
         )
     return Path(path)
