@@ -6,6 +6,18 @@ prefixes (names.py).
 
 As in RocketMQ, each disk has queues of its own in the topics of services: delayed messages and
 transactions of a disk do not depend on the machine of another one.
+
+Which question to ask about a topic
+  - ``is_system_topic``: do RocketMQ's brokers reserve the name? Retries and dead letters: no. For
+    its rules and formats: imports, metrics, transactions.
+  - ``is_internal_by_name``: does a node keep it for itself? Retries and dead letters: yes. Where
+    there is a ``TopicConfig``, ask its ``internal``, which is also true of an app's own topics.
+  - ``is_closed_topic``: does only the node send to it? Retries and dead letters: no.
+  - ``is_of_service``: is it one of delayed messages or transactions, with queues on each disk?
+  - ``is_emptied_by_service``: does a service remove its messages, so that a retention cannot?
+  - ``is_on_each_disk``: does a disk that joins get queues of it? Of services, and retries.
+  - ``may_move``: may an operator move its queues to another disk? The last two are in
+    ``broker/topics/service_queues.py``, with the places of queues.
 """
 
 from __future__ import annotations
@@ -87,8 +99,19 @@ def is_system_topic(name: str) -> bool:
 
 def is_internal_by_name(name: str) -> bool:
     """Return whether *name* is a topic that a node keeps for itself."""
+    return is_of_service(name) or name.startswith(_INTERNAL_PREFIXES)
+
+
+def is_of_service(name: str) -> bool:
+    """Return whether *name* is a topic of a service: delayed messages or transactions."""
     row = SYSTEM_TOPICS.get(name)
-    return (row is not None and row.queues_a_disk > 0) or name.startswith(_INTERNAL_PREFIXES)
+    return row is not None and row.queues_a_disk > 0
+
+
+def is_emptied_by_service(name: str) -> bool:
+    """Return whether a service knows what *name* still needs, and removes its other files."""
+    row = SYSTEM_TOPICS.get(name)
+    return row is not None and row.is_emptied
 
 
 def is_closed_topic(name: str) -> bool:

@@ -12,12 +12,12 @@ import logging
 import threading
 from datetime import UTC, datetime
 
+from rocketray.base.system_topics import is_of_service
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import DiskReport, MovedQueue
 from rocketray.broker.disks.restored_disk import check_places, unknown_queues
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.topics.catalog import TopicCatalog
-from rocketray.broker.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, StreamError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.home import Home

@@ -34,7 +34,7 @@ from rocketray.base.names import (
     check_queues_per_process,
     check_topic,
 )
-from rocketray.base.system_topics import is_internal_by_name
+from rocketray.base.system_topics import is_emptied_by_service, is_internal_by_name
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.runtime.calls.endpoint import on_disk
 from rocketray.runtime.files.paths import config_directory
@@ -45,7 +45,7 @@ from .ack_mode import AckMode, check_ack, durability_of
 from .placement import ONE_EACH, Placement
 from .process_names import SHARED_PROCESS, common_process, process_of_topic
 from .service_queues import disks_of, is_on_each_disk
-from .system_retention import default_retention, is_kept_by_node
+from .system_retention import default_retention
 from .topic_attributes import (
     disks_in,
     processes_in,
@@ -398,7 +398,7 @@ class TopicCatalog:
         Raises:
             ConfigError: it is a topic of a service, which removes the messages itself.
         """
-        if is_kept_by_node(name):
+        if is_emptied_by_service(name):
             raise ConfigError(
                 f"topic {name!r} holds delayed or undecided messages; only the node removes them, "
                 "when it has processed them"

@@ -15,14 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rocketray.base.names import QUEUE_COUNT_MAX, RETRY_PREFIX
-from rocketray.base.system_topics import SYSTEM_TOPICS
+from rocketray.base.system_topics import SYSTEM_TOPICS, is_of_service
 
 from .placement import Placement
-
-
-def is_of_service(topic: str) -> bool:
-    """Return whether a topic is one of a service: delayed messages or transactions."""
-    return _queues_a_disk(topic) > 0
 
 
 def is_on_each_disk(topic: str) -> bool:
@@ -42,17 +37,13 @@ def disks_of(
 
     It has *queues* of them, or as many as its service needs on the disks that there are.
     """
-    if size := _queues_a_disk(topic):
+    if is_of_service(topic):
+        size = SYSTEM_TOPICS[topic].queues_a_disk
         return _with_blocks(placement.disks(), present, size)
     if topic.startswith(RETRY_PREFIX):
         on_each = _with_blocks(placement.disks(), present, 1)
         return placement.spread(on_each, max(queues, len(on_each)))
     return ("",) * queues if internal else placement.spread(present, queues)
-
-
-def _queues_a_disk(topic: str) -> int:
-    row = SYSTEM_TOPICS.get(topic)
-    return 0 if row is None else row.queues_a_disk
 
 
 def _with_blocks(disks: Iterable[str], present: Sequence[str], size: int) -> tuple[str, ...]:

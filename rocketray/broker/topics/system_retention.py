@@ -36,12 +36,6 @@ def default_retention(topic: str) -> RetentionPolicy:
     return KEEP_ALL
 
 
-def is_kept_by_node(topic: str) -> bool:
-    """Return whether a service of the node knows what *topic* still needs, and removes the rest."""
-    row = SYSTEM_TOPICS.get(topic)
-    return row is not None and row.is_emptied
-
-
 def retry_orders(
     topic: str, policy: RetentionPolicy, needed_from: int | None
 ) -> tuple[RetentionPolicy, int | None]:

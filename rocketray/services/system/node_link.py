@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from rocketray.base.names import DEAD_LETTER_PREFIX
+from rocketray.base.system_topics import is_of_service
 from rocketray.broker.retries.deliveries import Place
 from rocketray.broker.topics.catalog import TopicConfig
-from rocketray.broker.topics.service_queues import is_of_service
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.messaging.api.node_client import NodeClient

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 
 from rocketray.base.marks import REAL_TOPIC
 from rocketray.base.names import RETRY_PREFIX
-from rocketray.base.system_topics import WAITING_QUEUES
+from rocketray.base.system_topics import WAITING_QUEUES, is_of_service
 from rocketray.broker.retries.deliveries import Place
 from rocketray.broker.retries.retry_records import RETRY_QUEUES, SentBack, in_queue
 from rocketray.broker.topics.catalog import TopicConfig
-from rocketray.broker.topics.service_queues import is_of_service
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.messaging.producers.producer import NodeProducer

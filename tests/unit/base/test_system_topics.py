@@ -11,11 +11,12 @@ from rocketray.base.system_topics import (
     WAITING_QUEUES,
     check_open_topic,
     is_closed_topic,
+    is_emptied_by_service,
     is_internal_by_name,
+    is_of_service,
     is_system_topic,
 )
-from rocketray.broker.topics.service_queues import is_of_service
-from rocketray.broker.topics.system_retention import default_retention, is_kept_by_node
+from rocketray.broker.topics.system_retention import default_retention
 from rocketray.errors import InvalidMessageError
 from rocketray.store.retention import KEEP_ALL
 
@@ -34,7 +35,7 @@ def test_a_topic_is_what_its_row_says(name: str) -> None:
     assert is_internal_by_name(name) == is_of_service(name) == is_of_node
     assert is_closed_topic(name) == (is_of_node or row.is_closed)
     assert (name in WAITING_QUEUES) == row.waits
-    assert is_kept_by_node(name) == row.is_emptied
+    assert is_emptied_by_service(name) == row.is_emptied
     keeps_all = row.max_age_days is None
     assert (default_retention(name) == KEEP_ALL) == keeps_all
     if is_closed_topic(name):
