@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from rocketray.actors.client.connection import Connection
-from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.base.ack_mode import AckMode, durability_of
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.producer_options import ManyOptions
@@ -71,7 +71,7 @@ class _Bench:
     def latencies(self, ack: AckMode, full: int) -> Iterator[Row]:
         """Send one message at a time; yield the rate, and the median of one send."""
         ceilings = self._options.ceilings
-        ceiling = ceilings.sync() if ack == "disk" else ceilings.wake()
+        ceiling = ceilings.sync() if durability_of(ack).needs_sync else ceilings.wake()
         took: list[float] = []
 
         def work(producer: NodeProducer, topic: str, count: int) -> None:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import faust
 import pytest
@@ -18,6 +19,7 @@ from support.harness.patience import patience
 from support.harness.source_tree import ROOT
 
 import rocketray as rr
+from rocketray.base.ack_mode import AckMode
 
 PROGRAM = """\
 from collections.abc import AsyncIterator
@@ -51,7 +53,7 @@ LINES = {
     "rr.Producer().send('T', 'text')": 'has incompatible type "str"; expected "bytes"',
     "rr.Producer().send('T', b'', tag='x')": 'Unexpected keyword argument "tag"',
     "rr.Producer(group='g', check=lambda message: 'yes')": "has incompatible type",
-    "rr.Producer().send('T', b'', ack='all')": "expected \"Literal['memory', 'disk']",
+    "rr.Producer().send('T', b'', ack='all')": f'expected "Literal{[*get_args(AckMode)]}',
     "rr.Producer().send_many('T', bodies=['text'])": "incompatible",
     "app.agnet(orders)": 'maybe "agent"',
     "app.agent(orders, tgas='pay')": 'Argument "tgas" to "agent"',

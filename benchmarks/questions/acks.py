@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rocketray.actors.client.connection import Connection
-from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.base.ack_mode import AckMode
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray_bench.bench_node import bench_node, node_processor_s, processor_s

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
 from rocketray.broker.filtering.shard_bitmaps import StreamBits
@@ -27,7 +28,6 @@ from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import LiveSubscription
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import pack_batch

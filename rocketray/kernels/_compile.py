@@ -14,7 +14,8 @@ A kernel is a function of this package whose annotations give the exact types of
 Rules for kernels
   1. Numba checks no bounds: a kernel checks every length that comes from a file or the network.
   2. A cached kernel does not notice a change in another file. After editing ``intrinsics.py``,
-     ``layout.py`` or a ``device`` function, delete ``__pycache__`` in this folder.
+     ``layout.py``, the table of ack modes or a ``device`` function, delete ``__pycache__`` in this
+     folder.
 """
 
 from __future__ import annotations

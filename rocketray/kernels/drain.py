@@ -23,6 +23,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from rocketray.base.ack_mode import Durability
+
 from ._compile import InBytes, OutBytes, OutInt64s, device, kernel
 from .append import (
     append_queue_entries,
@@ -32,7 +34,7 @@ from .append import (
 from .index import put_keys
 from .intrinsics import atomic_load_i64, load_native_u64, release_fence
 from .layout import ENTRY_BYTES
-from .ring_numbers import DURABILITY_DISK, SLOT_OK, SLOT_PENDING
+from .ring_numbers import SLOT_OK, SLOT_PENDING
 
 FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
 FRAME_DATA, FRAME_PAD = 1, 2  # a pad fills the end of the ring, where the next frame does not fit
@@ -45,6 +47,9 @@ _MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
 _WORD = 0xFFFFFFFF
 _COLUMNS_MIN = 4096  # numbers of a frame that are copied without memory of its own
 _NO_TRANSACTION = 0
+# The table of ack modes, as a kernel reads it: their numbers are below a count, and each is a bit.
+_MODES = len(Durability)
+_SYNC_MODES = sum(1 << mode for mode in Durability if mode.needs_sync)
 
 
 class RingCursor(IntEnum):
@@ -67,7 +72,7 @@ class StoreCursor(IntEnum):
     BATCHES = 6  # taken; then the messages and keys in them
     MESSAGES = 7
     KEYS = 8
-    DISK = 9  # batches that must be on disk before they are acknowledged
+    TO_DISK = 9  # batches that must be on disk before they are acknowledged
 
 
 @device
@@ -148,7 +153,7 @@ def drain_frames(
         if kind == FRAME_PAD:
             ring[RingCursor.TAIL] += size
             continue
-        if kind != FRAME_DATA or durability > DURABILITY_DISK:
+        if kind != FRAME_DATA or durability >= _MODES:
             break
         if payload < BATCH_HEADER_BYTES or payload > size - FRAME_HEADER_BYTES:
             break
@@ -229,7 +234,7 @@ def drain_frames(
         store[StoreCursor.BATCHES] += 1
         store[StoreCursor.MESSAGES] += n
         store[StoreCursor.KEYS] += k
-        store[StoreCursor.DISK] += durability == DURABILITY_DISK
+        store[StoreCursor.TO_DISK] += _SYNC_MODES >> durability & 1
         ring[RingCursor.SEQUENCE] = sequence
         ring[RingCursor.TAIL] = tail + size
         taken += 1

@@ -4,4 +4,3 @@ from __future__ import annotations
 
 # The first statuses of a slot; runtime/ipc/acknowledgement.py has the others.
 SLOT_PENDING, SLOT_OK = 0, 1
-DURABILITY_MEMORY, DURABILITY_DISK = 0, 1

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rocketray.base.ack_mode import AckMode
     from rocketray.base.cluster import Cluster
     from rocketray.broker.named_filters.named_filters_api import NamedFiltersApi
-    from rocketray.broker.topics.ack_mode import AckMode
     from rocketray.broker.topics.topics import Topics
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.groups_api import GroupsApi, SessionsApi

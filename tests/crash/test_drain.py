@@ -18,9 +18,10 @@ from oracles import drain
 from support.harness.patience import wait_until
 from support.programs.shard_process import open_writer
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.message import Message
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
@@ -159,7 +160,7 @@ def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> No
             for _ in range(chance.randrange(100)):
                 count = chance.randrange(1, 20)
                 frame = payload(sum(counts), count)
-                if ring.try_write(frame, Durability(chance.randrange(2))) is None:
+                if ring.try_write(frame, chance.choice([*Durability])) is None:
                     ring.wait_acknowledged(ring.acknowledged() + 1, 0.01)
                 else:
                     counts.append(count)

@@ -24,6 +24,7 @@ from support.rocketmq.interop import (
 )
 from support.rocketmq.rocketmq_client import RocketMQClient
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.broker.topics.catalog import TopicCatalog
@@ -32,7 +33,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.paths import filters_file
-from rocketray.runtime.ipc.acknowledgement import Durability
 
 pytestmark = pytest.mark.timeout(300)
 TAG_EXPRESSIONS = ("pay", "Aa", "BB || größe", "absent")

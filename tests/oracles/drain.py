@@ -12,6 +12,7 @@ import numpy as np
 from oracles.append import append_queue_entries, append_records, is_whole_batch
 from oracles.index import put_keys
 
+from rocketray.base.ack_mode import durability_numbered
 from rocketray.kernels._compile import Bytes, Int64s
 from rocketray.kernels.drain import (
     BATCH_HAS_OWNER,
@@ -31,7 +32,6 @@ from rocketray.kernels.ring_numbers import SLOT_OK, SLOT_PENDING
 _FRAME_HEADER = struct.Struct("=4Iq")
 _BATCH_HEADER = struct.Struct("<4sIIIQ")
 _EPOCH = struct.Struct("<q")
-_DURABILITY_MAX = 1
 _NO_TRANSACTION = 0
 
 
@@ -57,14 +57,15 @@ def drain_frames(
     while ring[RingCursor.TAIL] < ring[RingCursor.HEAD] and newest.value == epoch:
         tail, head = int(ring[RingCursor.TAIL]), int(ring[RingCursor.HEAD])
         position = tail % len(data)
-        size, kind, durability, payload, sequence = _FRAME_HEADER.unpack_from(data.data, position)
+        size, kind, number, payload, sequence = _FRAME_HEADER.unpack_from(data.data, position)
         fits = size <= min(len(data) - position, head - tail)
         if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES or not fits:
             break
         if kind == FRAME_PAD:
             ring[RingCursor.TAIL] += size
             continue
-        if kind != FRAME_DATA or durability > _DURABILITY_MAX:
+        durability = durability_numbered(number)
+        if kind != FRAME_DATA or durability is None:
             break
         if not BATCH_HEADER_BYTES <= payload <= size - FRAME_HEADER_BYTES:
             break
@@ -116,7 +117,7 @@ def drain_frames(
             times = np.full(k, store_timestamp_ms, np.int64)
             put_keys(index, hash_slots, max_entries, hashes, starts[key_records], times, 0)
         _write_slot(slots, slot, [sequence, SLOT_OK, queue_offset, first, store_timestamp_ms, n])
-        store[:] += [0, total, 0, n * ENTRY_BYTES, n, -k, 1, n, k, durability]
+        store[:] += [0, total, 0, n * ENTRY_BYTES, n, -k, 1, n, k, durability.needs_sync]
         ring[RingCursor.SEQUENCE] = sequence
         ring[RingCursor.TAIL] += size
         taken += 1

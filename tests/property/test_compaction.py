@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.nodes.stores import SMALL, kill
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.shards.compaction import Compaction
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.message import SHARDING_KEY, Message
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reading.reader import QueueReader
 from rocketray.store.retention import DiskUse

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support.harness.faults import more_memory_at_most
 
+from rocketray.base.ack_mode import Durability
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.runtime.ipc.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from rocketray.runtime.ipc.ring import SLOT_COUNT, ProducerRing, ShardRing
@@ -61,7 +61,7 @@ def try_often(tmp_path: Path, make: Callable[[Path], None], use: Callable[[Path]
 def make_producer_ring(path: Path) -> None:
     ring = ProducerRing(path, capacity=4096)
     for number in range(7):
-        ring.try_write(bytes([number]) * 200, Durability(number % 2))
+        ring.try_write(bytes([number]) * 200, [*Durability][number % len(Durability)])
     ring.publish()
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models.records import u8
 
+from rocketray.base.ack_mode import Durability
 from rocketray.kernels.drain import (
     FRAME_DATA,
     FRAME_PAD,
@@ -53,7 +54,7 @@ def frame(kind: int, durability: int, sequence: int, content: bytes) -> bytes:
     st.lists(
         st.tuples(
             batches,
-            st.integers(0, 1),
+            st.integers(0, len(Durability)),  # the last is no mode
             st.booleans(),
             st.sampled_from([0, 0, OWNER, OWNER, OWNER - 1, -1]),
         ),

@@ -18,6 +18,7 @@ import pytest
 from support.models.random_sql import random_expression, random_message
 from support.nodes.stores import FakeClock, kill
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.filtering.filter_stream import scan_block
 from rocketray.broker.filtering.shard_bitmaps import StreamBits
@@ -32,7 +33,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import Message
 from rocketray.runtime.files.paths import filters_file
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

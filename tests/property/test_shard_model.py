@@ -19,6 +19,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from oracles import drain
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards import shard_appends
 from rocketray.broker.shards.owned_shard import OwnedShard
@@ -28,7 +29,7 @@ from rocketray.errors import StoreError
 from rocketray.message import Message
 from rocketray.runtime.files.paths import producer_rings_directory
 from rocketray.runtime.files.runtime_lock import remove_runtime
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.ring import ProducerRing, ShardRing
 from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
@@ -102,17 +103,17 @@ class Machine:
 
     # What happens
 
-    def send(self, link: int, count: int, durability: int) -> None:
+    def send(self, link: int, count: int, durability: Durability) -> None:
         first, payload = self._payload(count)
         ring = self.links[link].ring
-        sequence = ring.try_write(payload, Durability(durability))
+        sequence = ring.try_write(payload, durability)
         assert sequence is not None
         ring.publish()
         sent = Sent(first, count, lambda: ring.ack(sequence))
         self.links[link].sent.append(sent)
         self.sent.append(sent)
 
-    def call(self, count: int, durability: int, steps: int | None) -> None:
+    def call(self, count: int, durability: Durability, steps: int | None) -> None:
         """Send by calls until one is answered; the process ends in the first."""
         first, payload = self._payload(count)
         ack = self._until_killed(lambda: self.shard.append(payload, durability, attempt=1), steps)
@@ -273,7 +274,7 @@ def _killed_after(steps: int | None, killed: list[Killed]) -> Iterator[None]:
 KILL = st.none() | st.integers(0, 9) | st.integers(0, 60)
 COUNT = st.integers(1, 6)
 LINK = st.integers(0, RINGS - 1)
-DURABILITY = st.integers(0, 1)
+DURABILITY = st.sampled_from(Durability)
 OPERATIONS = st.one_of(
     st.tuples(st.just("send"), LINK, COUNT, DURABILITY),
     st.tuples(st.just("send"), LINK, COUNT, DURABILITY),
@@ -285,13 +286,16 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("leave"), LINK),
     st.tuples(st.just("tidy"), st.sampled_from([0, 1, 4096, 70_000])),
 )
-SEND = ("send", 0, 5, 1)
+MEMORY, DISK = Durability.MEMORY, Durability.DISK
+SEND = ("send", 0, 5, DISK)
 
 
 @settings(max_examples=30)
 @given(st.lists(OPERATIONS, max_size=14))
-@example([SEND, SEND, ("send", 1, 3, 0), ("drain", 2), ("call", 4, 0, None), ("ask", None)])
-@example([SEND, ("reopen", 2, 9), ("call", 1, 1, 1), ("ask", 7)])
+@example(
+    [SEND, SEND, ("send", 1, 3, MEMORY), ("drain", 2), ("call", 4, MEMORY, None), ("ask", None)]
+)
+@example([SEND, ("reopen", 2, 9), ("call", 1, DISK, 1), ("ask", 7)])
 def test_batches_are_stored_once_and_questions_answered_truly_whatever_ends_the_shard(
     operations: list[tuple[Any, ...]],
 ) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rocketray.base.ack_mode import AckMode, check_ack
 from rocketray.base.cluster import check_cluster
 from rocketray.base.config import SCRUB_RATE
 from rocketray.base.names import QueuesPerProcess, check_queues_per_process
 from rocketray.broker.filtering.filter_rules import FilterRules
-from rocketray.broker.topics.ack_mode import AckMode, check_ack
 from rocketray.errors import ConfigError
 from rocketray.runtime.files.private_files import DATA_MODE
 
@@ -46,7 +46,7 @@ class NodeOptions:
     to find damage (see rocketray/store/recovery/scrub.py); with 0 none.
     ``data_mode``: the permissions of a new data directory; an existing one keeps its own.
     ``ack``: when a message counts as stored if neither its sender nor its topic says, at first
-    "memory" (see rocketray/broker/topics/ack_mode.py).
+    "memory" (see rocketray/base/ack_mode.py).
 
     ``allow_predicates``, ``predicate_time_limit_ms``, ``property_filter`` and ``ack`` are kept for
     the next start; None keeps the last value.

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, Unpack
 
+from rocketray.base.ack_mode import AckMode
 from rocketray.broker.filtering.bitmap_orders import Answer, BitmapOrder
 from rocketray.broker.shards.shard_problems import subjects_of
-from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.topic_options import TopicOptions
 from rocketray.broker.topics.topic_start import Started

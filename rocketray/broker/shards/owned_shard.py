@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from rocketray.base.ack_mode import durability_numbered
 from rocketray.base.config import StoreConfig
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.topic_files import check_is_there
@@ -24,7 +25,7 @@ from rocketray.runtime.files.paths import (
     staged_directory,
 )
 from rocketray.runtime.files.state_files import disk_use
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.control_page import Doorbell
 from rocketray.runtime.ipc.process_doorbell import QueueBell
 from rocketray.runtime.processes import is_alive, owner_pid
@@ -136,8 +137,15 @@ class OwnedShard:
 
         Raises:
             ShardUnavailableError: its turn came later; nothing was stored.
-            InvalidMessageError, CorruptRecordError: it is not a packed batch.
+            InvalidMessageError, CorruptRecordError: it is not a packed batch, or *durability* is
+                not the number of a mode.
         """
+        mode = durability_numbered(durability)
+        if mode is None:
+            raise InvalidMessageError(
+                f"this node has no ack mode with the number {durability!r:.20}; upgrade the node, or "
+                "send with another mode"
+            )
         if rest:
             payload = b"".join((payload, *rest))
 
@@ -145,12 +153,12 @@ class OwnedShard:
             return not_after_ms is not None and steady_clock_ms() > not_after_ms
 
         def append() -> Ack:
-            return self.writer.append(payload, Durability(durability), is_too_late=is_too_late)
+            return self.writer.append(payload, mode, is_too_late=is_too_late)
 
         if attempt:
             with self._calls:
                 ack = self._repeated.once(unpack_batch(payload), append, is_repeat=attempt > 1)
-                if attempt > 1 and ack.status is AppendStatus.OK and durability == Durability.DISK:
+                if attempt > 1 and ack.status is AppendStatus.OK and mode.needs_sync:
                     self.writer.flush()  # an earlier attempt may have been stored in memory only
         else:
             ack = append()

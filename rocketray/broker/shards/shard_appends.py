@@ -173,7 +173,7 @@ class ShardAppends:
                 self.epoch,
                 self.fence.admitted,
             )
-            to_disk = bool(cursor[StoreCursor.DISK])
+            to_disk = bool(cursor[StoreCursor.TO_DISK])
             self.batches += count
             self.messages += int(cursor[StoreCursor.MESSAGES])
             return count

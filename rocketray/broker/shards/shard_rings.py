@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rocketray.errors import CorruptRecordError, InvalidMessageError, OffsetOutOfRangeError
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.ring import Frame, RingCorruptError, ShardRing
 from rocketray.runtime.processes import is_alive, owner_pid
 from rocketray.store.batches.encoded_batch import unpack_batch
@@ -114,7 +114,7 @@ class ShardRings:
                     break  # everything published before the look is taken
                 self._take_frame(ring, frame)
                 count += 1
-                to_disk |= frame.durability is Durability.DISK
+                to_disk |= frame.durability.needs_sync
         except RingCorruptError:
             _LOG.exception("shard %s drops a ring", self._appends.name)
             self._rings.remove(ring)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.filtering.shard_bitmaps import ShardBitmaps
 from rocketray.broker.topics.topic_files import check_store_host
@@ -33,7 +34,7 @@ from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import StoredMessage
 from rocketray.runtime.clock import steady_clock_ms
 from rocketray.runtime.files.paths import CONTROL_PAGE
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.batches.encoded_batch import unpack_batch
@@ -128,7 +129,7 @@ class ShardWriter:
                     "the sender had stopped waiting for the call; nothing was stored"
                 )
             ack = self.appends.append(unpack_batch(payload))
-            self.appends.settle(to_disk=durability is Durability.DISK)
+            self.appends.settle(to_disk=durability.needs_sync)
             return ack
 
     def append_built(self, build: Callable[[], EncodedBatch | None]) -> Ack:

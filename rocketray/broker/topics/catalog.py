@@ -24,6 +24,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, Unpack, cast, get_args
 
+from rocketray.base.ack_mode import AckMode, check_ack, durability_of
 from rocketray.base.file_form import FileForm
 from rocketray.base.meant import meant
 from rocketray.base.names import (
@@ -41,7 +42,6 @@ from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .ack_mode import AckMode, check_ack, durability_of
 from .placement import ONE_EACH, Placement
 from .process_names import SHARED_PROCESS, common_process, process_of_topic
 from .service_queues import disks_of, is_on_each_disk

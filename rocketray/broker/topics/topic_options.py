@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from rocketray.base.ack_mode import AckMode
 from rocketray.base.names import QueuesPerProcess
 from rocketray.store.retention import RetentionPolicy
-
-from .ack_mode import AckMode
 
 
 class TopicOptions(TypedDict, total=False):
@@ -19,7 +18,7 @@ class TopicOptions(TypedDict, total=False):
     are in the process of the system topics, with small files. None leaves that to the node, by
     default the processes that its disk has for all topics.
     ``ack``: when a message to it counts as stored, unless its sender says; None leaves that to the
-    node (see ack_mode.py).
+    node (see base/ack_mode.py).
     """
 
     retention: RetentionPolicy

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from rocketray.base.ack_mode import AckMode
 from rocketray.runtime.files.file_documents import Documents
 
-from .ack_mode import AckMode
 from .catalog import TopicCatalog, TopicConfig, catalog_json, parse_catalog
 from .placement import Placement
 from .service_queues import is_on_each_disk

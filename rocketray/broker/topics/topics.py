@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn, Protocol, Unpack
 
+from rocketray.base.ack_mode import AckMode, check_ack, durability_of
 from rocketray.base.meant import refuse_unknown
 from rocketray.base.names import check_queue_count, check_topic
 from rocketray.base.system_topics import WAITING_QUEUES
@@ -12,7 +13,6 @@ from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .ack_mode import AckMode, check_ack, durability_of
 from .catalog import TopicConfig
 from .topic_options import TopicOptions
 from .topic_start import (

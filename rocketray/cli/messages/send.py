@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.cli.arguments.line_format import LineFormatOption
 from rocketray.cli.arguments.lookup_options import parse_time_ms
 from rocketray.cli.arguments.messages import Outgoing, from_json
@@ -78,10 +79,10 @@ def send(
         typer.Option(metavar="KEY", help="Messages with the same key go to one queue, in order."),
     ] = None,
     ack: Annotated[
-        Literal["memory", "disk"] | None,
+        AckMode | None,
         typer.Option(
-            help="When a message is acknowledged: safe from process failures (memory), or power "
-            "loss (disk).  [default: as the topic says, or else the node, at first memory]",
+            help=f"When a message is acknowledged: {ACK_PROMISES}.  "
+            "[default: as the topic says, or else the node, at first memory]",
             show_default=False,
         ),
     ] = None,

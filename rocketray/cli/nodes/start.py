@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.actors.cluster.node_options import NodeOptions
+from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.base.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
 from rocketray.base.config import SCRUB_RATE
 from rocketray.cli.arguments.node import RAY_LOG, chosen_cluster, ray_stderr_in_file
@@ -133,11 +134,10 @@ def start(
         ),
     ] = None,
     ack: Annotated[
-        Literal["memory", "disk"] | None,
+        AckMode | None,
         typer.Option(
-            help="When a message is acknowledged, if neither its sender nor its topic says: safe "
-            "from process failures (memory), or power loss (disk).  [default: as at the last start, "
-            "at first memory]",
+            help="When a message is acknowledged, if neither its sender nor its topic says: "
+            f"{ACK_PROMISES}.  [default: as at the last start, at first memory]",
             show_default=False,
         ),
     ] = None,

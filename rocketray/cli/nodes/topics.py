@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import typer
 
+from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
@@ -124,10 +125,10 @@ def create(
     retention_bytes: _KeepBytesOption = None,
     bitmaps: _BitmapsOption = None,
     ack: Annotated[
-        Literal["memory", "disk"] | None,
+        AckMode | None,
         typer.Option(
-            help="When a message is acknowledged, unless its sender says: safe from process "
-            "failures (memory), or power loss (disk).  [default: what the node says]",
+            help=f"When a message is acknowledged, unless its sender says: {ACK_PROMISES}.  "
+            "[default: what the node says]",
             show_default=False,
         ),
     ] = None,
@@ -236,10 +237,10 @@ def alter(
     retention_bytes: _KeepBytesOption = None,
     bitmaps: _BitmapsOption = None,
     ack: Annotated[
-        Literal["memory", "disk", "node"] | None,
+        Literal[AckMode, "node"] | None,
         typer.Option(
-            help="When a message is acknowledged, unless its sender says: safe from process "
-            "failures (memory), or power loss (disk); node: as the node says."
+            help=f"When a message is acknowledged, unless its sender says: {ACK_PROMISES}; "
+            "node: as the node says."
         ),
     ] = None,
     data: DataOption = DATA_DEFAULT,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, Self, TypeVar, Unpack
 
-from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.base.ack_mode import AckMode
 from rocketray.errors import ConfigError, StoreError, StoreFullError
 from rocketray.message import Message
 from rocketray.runtime.one_process import OfOneProcess

@@ -12,10 +12,11 @@ from typing import NamedTuple, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.recall import RecallHandle
 from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import Owned, Packed, Packing, pack_batch
 from rocketray.store.batches.forward import encode_forwarded

@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.system_topics import check_open_topic
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.batches.encoded_batch import Packing, packed

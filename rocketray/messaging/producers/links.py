@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from rocketray.base.ack_mode import durability_of
 from rocketray.base.names import check_topic
 from rocketray.base.property_text import text_to_give
 from rocketray.base.system_topics import WAITING_QUEUES
-from rocketray.broker.topics.ack_mode import durability_of
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import (
     ConfigError,

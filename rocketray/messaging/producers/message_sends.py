@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rocketray.broker.topics.ack_mode import AckMode, durability_of
+from rocketray.base.ack_mode import AckMode, Durability, durability_of, unknown_ack
 from rocketray.errors import ConfigError
 from rocketray.message import SHARDING_KEY, Message, with_sharding_key
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.one_process import OfOneProcess
 
 from .batcher import Batcher, Handling, MessageFields
@@ -42,16 +41,15 @@ class MessageSends(OfOneProcess, what="producer"):
         self._links = links
         self._batcher = batcher
         self._transactions = transactions
-        own = batcher.settings.durability
-        self._in_time: Mapping[object, Handling] = {
-            None: Handling(own),
-            "memory": Handling(Durability.MEMORY),
-            "disk": Handling(Durability.DISK),
-        }
+        in_time: dict[object, Handling] = {mode.text: Handling(mode) for mode in Durability}
+        in_time[None] = Handling(batcher.settings.durability)
+        self._in_time: Mapping[object, Handling] = in_time
         self._at_once: Mapping[object, Handling] = {
-            ack: replace(handling, at_once=True) for ack, handling in self._in_time.items()
+            ack: replace(handling, at_once=True) for ack, handling in in_time.items()
         }
-        self._one_way: Mapping[object, Handling] = {None: Handling(own, one_way=True)}
+        self._one_way: Mapping[object, Handling] = {
+            ack: replace(handling, one_way=True) for ack, handling in in_time.items()
+        }
 
     def begin(
         self,
@@ -132,7 +130,8 @@ class MessageSends(OfOneProcess, what="producer"):
         future = self._add(link, half, waiting)
         transaction.half = future
         transaction.target = message.topic, queue_id
-        transaction.to_disk = waiting.durability is Durability.DISK
+        assert waiting.durability is not None
+        transaction.to_disk = waiting.durability.needs_sync
         return future
 
     def _waiting(self, topic: str, handling: Handling) -> Handling:
@@ -198,7 +197,8 @@ class MessageSends(OfOneProcess, what="producer"):
 
 
 def _handling(known: Mapping[object, Handling], ack: object) -> Handling:
+    """Return the handling for an ack mode; raise :class:`ConfigError` for another text."""
     try:
         return known[ack]
     except (KeyError, TypeError):
-        return Handling(durability_of(ack))  # which raises
+        raise unknown_ack(ack) from None

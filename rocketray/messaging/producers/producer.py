@@ -22,13 +22,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Self, Unpack
 
+from rocketray.base.ack_mode import AckMode, Durability, durability_of
 from rocketray.base.delay import Delay
-from rocketray.broker.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError, StreamError
 from rocketray.message import ForwardedMessage, Message
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.unique_id import UniqueIdGenerator

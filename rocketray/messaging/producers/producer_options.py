@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from rocketray.base.ack_mode import AckMode, durability_of
 from rocketray.base.delay import Delay, DelayOptions
 from rocketray.base.meant import refuse_unknown
-from rocketray.broker.topics.ack_mode import AckMode, durability_of
 from rocketray.errors import ConfigError
 from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
@@ -27,8 +27,8 @@ SEND_TIMEOUT_S = 10.0
 class ProducerOptions(TypedDict, total=False):
     """The options of a producer.
 
-    ``ack``: when a message counts as stored: "memory", or "disk", after a sync. By default what
-    its topic says, or else the node (see ack_mode.py), which says "memory" at first.
+    ``ack``: when a message counts as stored (``rocketray/base/ack_mode.py`` has the modes). By
+    default what its topic says, or else the node, which says "memory" at first.
     ``timeout_s``: how long a send waits for room, and then for the acknowledgement; 10 s.
     ``compression``: store bodies compressed ("zlib", "lz4" or "zstd") if that makes them smaller.
     ``compress_over``: from this many bytes of a body on; 4096.

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
+from rocketray.base.ack_mode import durability_of
 from rocketray.base.system_topics import is_closed_topic
-from rocketray.broker.topics.ack_mode import durability_of
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage

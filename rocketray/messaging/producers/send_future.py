@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
-from rocketray.runtime.ipc.acknowledgement import Durability
+from rocketray.base.ack_mode import Durability
 
 from .batch import Batch, SendResult, SendResults
 from .batcher import Batcher

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.base.ack_mode import AckMode
 from rocketray.message import Message
 
 from .given_lists import Texts

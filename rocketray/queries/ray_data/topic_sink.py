@@ -14,10 +14,10 @@ import ray.data
 from ray.data.block import Block, BlockAccessor
 from ray.data.datasource import Datasink
 
+from rocketray.base.ack_mode import AckMode, check_ack
 from rocketray.base.cluster import chosen_node
 from rocketray.base.meant import refuse_unknown
 from rocketray.base.names import check_topic
-from rocketray.broker.topics.ack_mode import AckMode, check_ack
 from rocketray.client import Client, Producer
 from rocketray.errors import NodeNotRunningError
 from rocketray.store.batches.table_columns import check_names

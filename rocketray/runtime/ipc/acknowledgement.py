@@ -1,23 +1,11 @@
-"""What an acknowledgement of a batch says, and what it waits for: plain values, of no ring."""
+"""What an acknowledgement of a batch says: plain values, of no ring; base/ack_mode.py: when."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import NamedTuple
 
-from rocketray.kernels.ring_numbers import (
-    DURABILITY_DISK,
-    DURABILITY_MEMORY,
-    SLOT_OK,
-    SLOT_PENDING,
-)
-
-
-class Durability(IntEnum):
-    """When a frame is acknowledged: once it is in the log's memory, or on disk; kernels read it."""
-
-    MEMORY = DURABILITY_MEMORY
-    DISK = DURABILITY_DISK
+from rocketray.kernels.ring_numbers import SLOT_OK, SLOT_PENDING
 
 
 class AppendStatus(IntEnum):

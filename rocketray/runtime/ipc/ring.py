@@ -32,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rocketray.base.ack_mode import Durability, durability_numbered
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.kernels.drain import (
     FRAME_DATA,
@@ -40,7 +41,7 @@ from rocketray.kernels.drain import (
     RingCursor,
 )
 
-from .acknowledgement import Ack, AppendStatus, Durability
+from .acknowledgement import Ack, AppendStatus
 from .control_page import LINE_BYTES, AdaptiveSpin, SharedFile
 
 RING_BYTES = 4 * 1024 * 1024
@@ -62,7 +63,6 @@ class RingCorruptError(StreamError):
     """A ring has content that no producer writes; the shard stops reading it."""
 
 
-_DURABILITY_MAX = max(Durability)
 _STATUSES = tuple(AppendStatus)
 
 
@@ -257,7 +257,7 @@ class ShardRing(_Ring):
         tail, head, done = self.cursor.tolist()
         while tail < head:
             position = tail % self._capacity
-            size, kind, durability, payload, sequence = _HEADER.unpack_from(self._data, position)
+            size, kind, number, payload, sequence = _HEADER.unpack_from(self._data, position)
             fits = size <= min(self._capacity - position, head - tail)
             if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES or not fits:
                 raise RingCorruptError(
@@ -266,8 +266,8 @@ class ShardRing(_Ring):
             tail = self.cursor[RingCursor.TAIL] = tail + size
             if kind == FRAME_PAD:
                 continue
-            is_known = kind == FRAME_DATA and durability <= _DURABILITY_MAX
-            if not is_known or payload > size - FRAME_HEADER_BYTES:
+            durability = durability_numbered(number) if kind == FRAME_DATA else None
+            if durability is None or payload > size - FRAME_HEADER_BYTES:
                 raise RingCorruptError(f"{self.path}: invalid frame header at {position}")
             if sequence <= done:
                 continue  # acknowledged by an incarnation that died before it freed the room
@@ -275,7 +275,7 @@ class ShardRing(_Ring):
                 raise RingCorruptError(f"{self.path}: frame {sequence} follows {done}")
             self.cursor[RingCursor.SEQUENCE] = sequence
             start = position + FRAME_HEADER_BYTES
-            return Frame(sequence, Durability(durability), self._data[start : start + payload])
+            return Frame(sequence, durability, self._data[start : start + payload])
         return None
 
     def interrupted(self) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.system_topics import is_system_topic
 from rocketray.broker.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.broker.topics.catalog import TopicConfig
@@ -33,7 +34,7 @@ from rocketray.errors import (
 )
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import pack_batch
 from rocketray.store.formats.message_id import decode_offset_id

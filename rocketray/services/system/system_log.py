@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message, StoredMessage
 from rocketray.runtime.files.state_files import disk_use
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy

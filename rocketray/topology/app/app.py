@@ -21,10 +21,10 @@ import faust
 from faust.types.channels import ChannelT
 
 from rocketray.actors.cluster.node_options import NodeOptions
+from rocketray.base.ack_mode import AckMode
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.delay import Delay
 from rocketray.base.names import check_queue_count
-from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
@@ -146,9 +146,9 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     ) -> Topic[Value]:
         """Describe a topic; it is created with *queues* queues unless it exists.
 
-        *ack* says when its messages count as stored, also those of other senders: "memory" or
-        "disk"; by default what the node says. A topic that exists keeps what it has, and a warning
-        names the difference.
+        *ack* says when its messages count as stored, also those of other senders (the modes are in
+        ``rocketray/base/ack_mode.py``); by default what the node says. A topic that exists keeps
+        what it has, and a warning names the difference.
 
         *value_type* is the class of the values: str, bytes, a number's, or one of ``rr.Record``.
         *tag*, *keys* and *properties* name fields of the values, for filters to read. The other

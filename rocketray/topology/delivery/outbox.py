@@ -26,9 +26,9 @@ from functools import partial
 
 from faust.types.tuples import TP
 
+from rocketray.base.ack_mode import AckMode
 from rocketray.base.delay import Delay
 from rocketray.base.recall import RecallHandle
-from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import OwnerFencedError, ShardUnavailableError
 from rocketray.message import Message
 from rocketray.messaging.producers.batch import SendResult, SendResults

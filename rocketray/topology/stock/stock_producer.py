@@ -13,7 +13,7 @@ from typing import Any
 from faust.transport.producer import Producer
 from faust.types.tuples import TP, RecordMetadata
 
-from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.base.ack_mode import AckMode
 from rocketray.errors import InvalidMessageError
 from rocketray.topology.delivery.outbox import Outboxes
 from rocketray.topology.values.wire import key_hash, message_of, topic_name

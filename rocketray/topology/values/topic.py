@@ -20,11 +20,11 @@ import faust
 from faust.types.tuples import RecordMetadata
 from mode.utils.queues import ThrowableQueue
 
+from rocketray.base.ack_mode import AckMode, check_ack
 from rocketray.base.delay import DelayOptions, delay_of
 from rocketray.base.marks import KEYS, OF_THE_KEY, SHARDING_KEY, TAGS, taken_on
 from rocketray.base.names import check_topic
 from rocketray.base.property_text import property_text
-from rocketray.broker.topics.ack_mode import AckMode, check_ack
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.message import Message, check_keys, stored_key
 from rocketray.messaging.producers.queue_selector import QueueSelector, select_queue

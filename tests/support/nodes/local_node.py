@@ -14,11 +14,11 @@ from support.nodes.wired_fetches import wired
 
 from rocketray.actors.cluster.shard_process_actor import DELIVERIES_AT_ONCE
 from rocketray.actors.cluster.system_services import SystemServices
+from rocketray.base.ack_mode import AckMode
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.broker.shards.shard_threads import ShardThreads
-from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.filters.subscription import Subscription

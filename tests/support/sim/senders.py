@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.base.ack_mode import AckMode, durability_of
 from rocketray.errors import ShardUnavailableError, TransactionDecidedError
 
 from .history import Sent, WrongError
@@ -42,7 +42,7 @@ def send_later(world: World) -> None:
             ORDERS, sent.body, tags=sent.tag, keys=[sent.key], properties=sent.properties(),
             ack=ack, delay=seconds,
         )  # fmt: skip
-    world.history.acked(sent, None, to_disk=ack == "disk")
+    world.history.acked(sent, None, to_disk=durability_of(ack).needs_sync)
 
 
 def begin(world: World) -> None:
@@ -99,7 +99,7 @@ def _send(world: World, sent: Sent) -> None:
 
 def _acked(world: World, sent: Sent, result: Any, ack: str) -> None:
     place = sent.topic, result.queue_id, result.queue_offset
-    world.history.acked(sent, place, to_disk=ack == "disk")
+    world.history.acked(sent, place, to_disk=durability_of(ack).needs_sync)
 
 
 STEPS: tuple[Step, ...] = (

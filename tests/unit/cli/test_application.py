@@ -15,7 +15,7 @@ from support.harness.commands import rocketray
 from support.harness.patience import patience
 
 from rocketray import __version__
-from rocketray.broker.topics.ack_mode import AckMode
+from rocketray.base.ack_mode import AckMode
 from rocketray.broker.topics.catalog import BitmapMode
 from rocketray.cli.application import command_tree
 from rocketray.filters.sql92 import Dialect

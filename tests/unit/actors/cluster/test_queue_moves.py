@@ -17,6 +17,7 @@ from rocketray.actors.cluster import queue_moves
 from rocketray.actors.cluster.cluster_state import ClusterState
 from rocketray.actors.cluster.queue_moves import QueueMoves, _Move
 from rocketray.actors.cluster.topic_service import TopicService
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import MovedQueue
 from rocketray.broker.filtering.filter_rules import FilterRules
@@ -28,7 +29,7 @@ from rocketray.errors import ShardMovedError, ShardUnavailableError, StreamError
 from rocketray.message import Message
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.runtime.files.runtime_lock import remove_runtime
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 SIZES = {

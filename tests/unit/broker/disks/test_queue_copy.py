@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.disks import queue_copy
 from rocketray.broker.disks.copy_rounds import FileSums, RoundProgress
@@ -23,7 +24,6 @@ from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import StoreError
 from rocketray.message import Message
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 

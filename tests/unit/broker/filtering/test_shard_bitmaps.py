@@ -10,6 +10,7 @@ import pytest
 from oracles.bitmaps import bitmap_of
 from support.nodes.stores import FakeClock
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.filtering.shard_bitmaps import StreamBits
 from rocketray.broker.shards.shard_writer import ShardWriter
@@ -19,7 +20,6 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import Message
 from rocketray.runtime.files.paths import filters_file
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from support.nodes.stores import SMALL
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reading.reader import QueueReader
 from rocketray.store.reading.record_spans import EntryColumns

@@ -18,6 +18,7 @@ from support.harness.machine import skip
 from support.harness.patience import patience, wait_until
 from support.nodes.stores import repair
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.shards import shard_threads
 from rocketray.broker.shards.disk_shards import DiskShards
 from rocketray.broker.shards.owned_shard import OwnedShard
@@ -28,7 +29,7 @@ from rocketray.broker.topics.placement import Placement
 from rocketray.errors import StoreError
 from rocketray.message import Message
 from rocketray.runtime.files.paths import producer_rings_directory, shard_directory
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.process_doorbell import SLOTS, ProcessDoorbell
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name

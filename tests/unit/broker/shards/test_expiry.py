@@ -10,6 +10,7 @@ import pytest
 from support.harness.patience import patience, wait_until
 from support.nodes.local_node import SEGMENT, LocalNode
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.filtering.filter_stream import FilterStream
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
@@ -19,7 +20,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, PhysicalOffset
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.files.paths import consumer_directory, shard_directory
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.control_page import Doorbell
 from rocketray.runtime.ipc.match_ring import MatchRing, StreamDescription, StreamState
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

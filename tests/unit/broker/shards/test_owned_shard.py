@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_process import ShardProcess
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.broker.topics.process_names import SHARED_PROCESS
-from rocketray.errors import ShardUnavailableError, StoreError
+from rocketray.errors import InvalidMessageError, ShardUnavailableError, StoreError
 from rocketray.message import Message
 from rocketray.runtime.clock import steady_clock_ms
 from rocketray.runtime.files.paths import (
@@ -25,7 +26,7 @@ from rocketray.runtime.files.paths import (
     producer_rings_directory,
     shard_directory,
 )
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.append_status import refusal
 from rocketray.runtime.ipc.control_page import Doorbell
 from rocketray.runtime.ipc.ring import RING_BYTES, ProducerRing, ShardRing
@@ -320,6 +321,14 @@ def test_a_batch_for_the_disk_that_comes_again_is_acknowledged_once_it_is_there(
     assert shard.append(payload(0, 3), Durability.DISK, attempt=3).status is AppendStatus.OK
     assert shard.writer.control.flushed() == shard.writer.store.reads.max_physical_offset
     assert bodies(shard) == [0, 1, 2]
+    shard.close()
+
+
+def test_a_batch_of_a_later_version_whose_mode_is_unknown_is_refused(data: Path) -> None:
+    shard = open_shard(data)
+    with pytest.raises(InvalidMessageError, match="no ack mode with the number 7; upgrade"):
+        shard.append(payload(0, 3), 7)
+    assert bodies(shard) == []
     shard.close()
 
 

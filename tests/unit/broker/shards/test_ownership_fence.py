@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.compaction import Compaction
 from rocketray.broker.shards.shard_appends import ShardAppends
@@ -19,7 +20,7 @@ from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY, epoch_of
 from rocketray.errors import InvalidMessageError, OwnerFencedError, ShardUnavailableError
 from rocketray.groups.ownership_epochs import EPOCH_MAX, NOTED_MAX, OwnershipEpochs
 from rocketray.message import SHARDING_KEY, Message
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.append_status import refusal, status_of
 from rocketray.runtime.ipc.ring import ProducerRing, ShardRing
 from rocketray.runtime.processes import owned_name

@@ -12,6 +12,7 @@ from support.harness.patience import patience
 from support.nodes.ladder import stored_in
 from support.nodes.local_node import LocalNode
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.shards import repeated_batches
 from rocketray.broker.shards.disk_shards import DiskShards
 from rocketray.broker.shards.shard_api import ShardApi
@@ -23,7 +24,7 @@ from rocketray.messaging.producers.batcher import Handling
 from rocketray.messaging.producers.message_sends import MessageSends
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.send_future import SendFuture
-from rocketray.runtime.ipc.acknowledgement import Ack, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack
 
 TOPIC = "%DLQ%group"
 

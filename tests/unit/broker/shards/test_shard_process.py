@@ -17,6 +17,7 @@ from support.harness.patience import patience
 from support.harness.source_tree import ROOT
 from support.nodes.local_node import LocalNode
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.system_topics import HALF_TOPIC, OP_TOPIC
 from rocketray.broker.shards.compaction import Compaction
 from rocketray.broker.shards.owned_shard import OwnedShard
@@ -29,7 +30,7 @@ from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundErr
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
 from rocketray.runtime.files.paths import producer_rings_directory, shard_directory
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name
 from rocketray.services.system.system_log import SystemLog

@@ -13,6 +13,7 @@ import pytest
 from support.harness.patience import patience
 from support.nodes.stores import FakeClock, repair
 
+from rocketray.base.ack_mode import Durability
 from rocketray.broker.shards import shard_threads
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.shards.shard_api import ScrubState
@@ -23,7 +24,7 @@ from rocketray.broker.shards.shard_threads import ShardThreads
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.message import Message
 from rocketray.runtime.files.paths import shard_directory
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.recovery.problem import Problem
 from rocketray.store.recovery.scrub import PASS_INTERVAL_MS

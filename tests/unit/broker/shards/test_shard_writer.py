@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.repeated_batches import BatchIdentity
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.errors import CorruptRecordError, ShardFencedError, StoreLockedError
 from rocketray.message import Message
 from rocketray.runtime.files.paths import CONTROL_PAGE
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.ring import ProducerRing, ShardRing
 from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.batch_form import RecordOptions
@@ -204,6 +205,31 @@ def test_a_disk_batch_is_flushed_before_it_is_seen(tmp_path: Path) -> None:
     assert writer.control.flushed() == 0
     writer.append(payload(1, 1), Durability.DISK)
     assert writer.control.flushed() == writer.store.reads.max_physical_offset
+    writer.close()
+
+
+@pytest.mark.parametrize("mode", Durability)
+def test_each_way_in_does_what_the_mode_demands(tmp_path: Path, mode: Durability) -> None:
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    writer.rings.attach(ring.path)
+
+    def by_frame() -> None:
+        ring.try_write(payload(0, 1), mode)
+        ring.publish()
+        assert writer.rings.drain() == 1
+
+    def by_call() -> None:
+        writer.append(payload(0, 1), mode)
+
+    for send in (
+        by_frame,
+        by_frame,
+        by_call,
+    ):  # the first makes the files; a kernel stores the next
+        send()
+        is_on_disk = writer.control.flushed() == writer.store.reads.max_physical_offset
+        assert is_on_disk == mode.needs_sync
     writer.close()
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.message import Message
-from rocketray.runtime.ipc.acknowledgement import AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import AppendStatus
 from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 

@@ -12,11 +12,11 @@ from typing import cast
 import pytest
 from support.harness.patience import patience
 
+from rocketray.base.ack_mode import Durability
 from rocketray.base.config import StoreConfig
 from rocketray.broker.shards.shard_writer import ShardWriter
 from rocketray.broker.shards.unflushed import Unflushed
 from rocketray.message import Message
-from rocketray.runtime.ipc.acknowledgement import Durability
 from rocketray.runtime.ipc.ring import ProducerRing
 from rocketray.runtime.processes import owned_name
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch

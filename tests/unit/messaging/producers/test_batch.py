@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.base.ack_mode import Durability
 from rocketray.errors import ShardFencedError, StoreFullError
 from rocketray.message import Message
 from rocketray.messaging.producers.batch import Batch, SendResults
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.store.batches.encoded_batch import packed, unpack_batch
 from rocketray.store.batches.message_columns import RecordForm
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from support.nodes.transactions import begin
 
+from rocketray.base.ack_mode import AckMode
 from rocketray.base.system_topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.base.transaction import Decision, Verdict
-from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.messaging.producers.async_producer import NodeAsyncProducer
@@ -154,7 +154,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     try_send = QueueLink.try_send
 
     def watched(link: QueueLink, packing: Packing, batch: Batch) -> bool:
-        latest[link.topic] = batch.durability.name
+        latest[link.topic] = batch.durability.text
         return try_send(link, packing, batch)
 
     monkeypatch.setattr(QueueLink, "try_send", watched)
@@ -170,7 +170,7 @@ def test_a_message_that_waits_is_stored_as_its_own_topic_says(
             producer.refresh_topics()
             producer.send("T", b"1", delay=60)
             producer.send_many("T", MESSAGES, delay_level=1)
-            assert {sent[TIMER_TOPIC], sent[SCHEDULE_TOPIC]} == {ack.upper()}
+            assert {sent[TIMER_TOPIC], sent[SCHEDULE_TOPIC]} == {ack}
 
 
 def test_the_decision_of_a_transaction_is_as_durable_as_its_message(
@@ -186,15 +186,15 @@ def test_the_decision_of_a_transaction_is_as_durable_as_its_message(
     monkeypatch.setattr(broker.node.transactions, "decide", watched)
     with NodeProducer(broker.node, group="g", check=lambda _: "unknown") as producer:
         begin(producer, "T", b"1").commit()
-        assert (sent[HALF_TOPIC], decided[-1]) == ("MEMORY", False)
+        assert (sent[HALF_TOPIC], decided[-1]) == ("memory", False)
         transaction = producer.begin()
         producer.send("T", b"2", transaction=transaction, ack="disk")
         transaction.commit()
-        assert (sent[HALF_TOPIC], decided[-1]) == ("DISK", True)
+        assert (sent[HALF_TOPIC], decided[-1]) == ("disk", True)
         begin(producer, "T", b"3").rollback()
-        assert (sent[HALF_TOPIC], decided[-1]) == ("MEMORY", False)
+        assert (sent[HALF_TOPIC], decided[-1]) == ("memory", False)
         broker.node.topics.set_ack("T", "disk")
         producer.refresh_topics()
         begin(producer, "T", b"4").commit()
-        assert (sent[HALF_TOPIC], decided[-1]) == ("DISK", True)
+        assert (sent[HALF_TOPIC], decided[-1]) == ("disk", True)
     assert len(decided) == 4

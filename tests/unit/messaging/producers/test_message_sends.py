@@ -10,9 +10,12 @@ import pytest
 from support.harness.patience import wait_until
 from support.nodes.local_node import LocalNode
 
+from rocketray.base.ack_mode import Durability
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import SHARDING_KEY
 from rocketray.messaging.producers.async_producer import NodeAsyncProducer
+from rocketray.messaging.producers.batcher import Handling
+from rocketray.messaging.producers.message_sends import MessageSends, _handling
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.topology.delivery.delivery import message_key
 
@@ -45,6 +48,21 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
     assert {one.queue_id for one in stored} == expected
     assert sum(one.properties.get("a") == "b" for one in stored) == 3
     assert own[SHARDING_KEY] == "own", "the caller's properties stay as they are"
+
+
+@pytest.mark.parametrize("mode", Durability)
+def test_an_ack_mode_changes_nothing_else_about_a_send(tmp_path: Path, mode: Durability) -> None:
+    with LocalNode(tmp_path / "data") as node, node.producer() as producer:
+        sends = producer.singles
+        assert isinstance(sends, MessageSends)
+        for known, handling in (
+            (sends._in_time, Handling(mode)),
+            (sends._at_once, Handling(mode, at_once=True)),
+            (sends._one_way, Handling(mode, one_way=True)),
+        ):
+            assert _handling(known, mode.text) == handling
+            with pytest.raises(ConfigError, match="ack 'replicas' is not"):
+                _handling(known, "replicas")
 
 
 def test_a_sharding_key_that_cannot_be_stored(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rocketray.base.ack_mode import Durability
 from rocketray.errors import StoreVersionError
-from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus, Durability
+from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.ring import SLOT_COUNT, Frame, ProducerRing, RingCorruptError, ShardRing
 
 CAPACITY = 64 * 1024

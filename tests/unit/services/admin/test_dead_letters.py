@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rocketray.base.ack_mode import AckMode
 from rocketray.base.marks import FAILURE_REASON, REDRIVEN_FROM, RETRY_TOPIC
 from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.broker.retries.retry_records import dead_lettered, topic_of
-from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.errors import (
     ConfigError,
     FilterError,

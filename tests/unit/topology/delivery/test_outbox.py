@@ -12,10 +12,10 @@ from support.harness.patience import patience, until
 from support.nodes.apps import committed, make_app, numbers, put
 from support.nodes.local_node import LocalNode
 
+from rocketray.base.ack_mode import AckMode
 from rocketray.base.delay import Delay
 from rocketray.base.system_topics import TIMER_TOPIC
 from rocketray.broker.shards.shard_appends import ShardAppends
-from rocketray.broker.topics.ack_mode import AckMode
 from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.errors import ConfigError, OwnerFencedError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
