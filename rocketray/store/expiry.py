@@ -69,17 +69,17 @@ class Expiry:
             with guard:
                 self._files.forget_before(gone[-1].file.end)
                 announce()
-        for one in gone:
-            self._seen_ms.pop(one.file.start, None)
-            self._store_times.pop(one.file.start, None)
+        for expired in gone:
+            self._seen_ms.pop(expired.file.start, None)
+            self._store_times.pop(expired.file.start, None)
             _LOG.log(
-                logging.WARNING if one.was_held else logging.INFO,
+                logging.WARNING if expired.was_held else logging.INFO,
                 "%s: removing the log from %d to %d: %s%s",
                 self._name,
-                one.file.start,
-                one.file.end,
-                one.reason.value,
-                "; a group had not finished it" if one.was_held else "",
+                expired.file.start,
+                expired.file.end,
+                expired.reason.value,
+                "; a group had not finished it" if expired.was_held else "",
             )
         try:
             self._files.remove_forgotten()

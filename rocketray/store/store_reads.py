@@ -108,10 +108,10 @@ class StoreReads:
         """
         self._check_open()
         hits: dict[int, int] = {}
-        found: list[StoredMessage] = []
+        messages: list[StoredMessage] = []
         stored = stored_key(key)
         for offset in self._entries(topic, key, stored):
-            if len(found) >= max_count:
+            if len(messages) >= max_count:
                 break
             if offset < self._log.min_offset:
                 continue  # the record was deleted, its index file not yet
@@ -123,8 +123,8 @@ class StoreReads:
             carried += message.imported_offset_id == key
             allowed = min(carried, 1) if distinct else carried
             if hits[offset] <= allowed and begin_ms <= message.store_timestamp_ms <= end_ms:
-                found.append(message)
-        return sorted(found, key=lambda message: message.physical_offset)
+                messages.append(message)
+        return sorted(messages, key=lambda message: message.physical_offset)
 
     def _entries(self, topic: str, key: str, stored: str) -> Iterator[int]:
         """Return the entries of a key; one with blanks is stored otherwise than a unique key."""

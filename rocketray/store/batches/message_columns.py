@@ -261,27 +261,27 @@ class MessageColumns:
         Raises:
             InvalidMessageError, MessageTooLargeError: none was added.
         """
-        first, bodies = len(self._bodies), [one.body for one in messages]
+        first, bodies = len(self._bodies), [message.body for message in messages]
         if {*map(type, bodies)} != {bytes}:
             bodies = [_checked_body(self._form.topic, body) for body in bodies]
         if not bodies:
             return
         # All that may fail comes before the first list is changed, so an error adds none.
         tails = self._form.tails(messages, encoded)
-        codes = {tags: tags_code(tags) for tags in {one.tags for one in messages}}
+        codes = {tags: tags_code(tags) for tags in {message.tags for message in messages}}
         self._bodies += bodies
         self._tails += tails
-        self._codes += [codes[one.tags] for one in messages]
+        self._codes += [codes[message.tags] for message in messages]
         self.size += sum(map(len, bodies)) + sum(map(len, tails))
-        for number, one in enumerate(messages, first):
-            keys, unique_key = one.keys, one.unique_key
+        for number, message in enumerate(messages, first):
+            keys, unique_key = message.keys, message.unique_key
             if unique_key:
                 keys = (unique_key, *keys)
                 self.own_ids[number] = unique_key
-            if unique_key or one.flag or one.born_timestamp_ms is not None:
-                self._own[number] = one
-            if keys or IMPORTED_OFFSET_ID in one.properties:
-                self._note_keys(number, keys, one.properties)
+            if unique_key or message.flag or message.born_timestamp_ms is not None:
+                self._own[number] = message
+            if keys or IMPORTED_OFFSET_ID in message.properties:
+                self._note_keys(number, keys, message.properties)
 
     def pack(self, first_id: int, now_ms: int) -> RowsPacking:
         """Return the batch to be packed, and release the messages.

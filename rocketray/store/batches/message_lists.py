@@ -116,8 +116,8 @@ class MessageLists:
             columns += [TextColumn.of(name, [one[name] for one in properties]) for name in names]
         except KeyError:  # one has as many properties, of other names
             return None
-        found = [column for column in columns if column is not None]
-        return cls(topic, bodies, found) if len(found) == len(columns) else None
+        valid = [column for column in columns if column is not None]
+        return cls(topic, bodies, valid) if len(valid) == len(columns) else None
 
     def encode(self, form: RecordForm) -> EncodedLists:
         """Encode the properties of all messages.

@@ -88,8 +88,8 @@ def read_table(
 
 def check_names(names: Sequence[str], property_columns: Sequence[str], topic: str) -> None:
     """Raise :class:`ConfigError` unless a table with columns of these *names* can be sent."""
-    known = {*_MESSAGE_COLUMNS, *property_columns}
-    unknown = [name for name in names if name not in known]
+    accepted = {*_MESSAGE_COLUMNS, *property_columns}
+    unknown = [name for name in names if name not in accepted]
     if unknown:
         raise ConfigError(
             f"column {', '.join(map(repr, unknown))} is neither {', '.join(_MESSAGE_COLUMNS)} nor "

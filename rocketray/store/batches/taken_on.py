@@ -41,8 +41,8 @@ def keyed_column(properties: Any, sharding_keys: Any) -> Any:
         equal(pairs.names, name).to_numpy(zero_copy_only=False) for name in OF_THE_KEY
     )
     numbers = np.flatnonzero(is_key)
-    given = sharding_keys.take(pa.array(pairs.rows[numbers]))
-    differs = not_equal(pairs.texts.take(pa.array(numbers)), given).fill_null(fill_value=False)
+    keys = sharding_keys.take(pa.array(pairs.rows[numbers]))
+    differs = not_equal(pairs.texts.take(pa.array(numbers)), keys).fill_null(fill_value=False)
     is_other = np.zeros(len(properties), bool)
     is_other[pairs.rows[numbers]] = differs.to_numpy(zero_copy_only=False)
     is_given = sharding_keys.is_valid().to_numpy(zero_copy_only=False)

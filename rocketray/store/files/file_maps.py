@@ -55,14 +55,14 @@ def map_file(path: Path, descriptor: int, size: int, *, read_only: bool) -> mmap
         raise ValueError(f"{path}: an empty file cannot be mapped")
     protection = mmap.PROT_READ if read_only else mmap.PROT_READ | mmap.PROT_WRITE
     with _few_enough_maps(path):  # no memory is promised: none of the reserved pages is ever used
-        found = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=protection)
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=protection)
         flags = mmap.MAP_SHARED | _MAP_FIXED
-        if _mmap(address_of(found), size, protection, flags, descriptor, 0) == _FAILED:
+        if _mmap(address_of(mapping), size, protection, flags, descriptor, 0) == _FAILED:
             # The failed call may have unmapped the reservation first: Linux then gives its
             # addresses to the next map, and Python would unmap that one.
-            _lost.append(found)
+            _lost.append(mapping)
             _raise_last(path)
-    return found
+    return mapping
 
 
 def address_of(mapped: mmap.mmap) -> int:

@@ -157,8 +157,8 @@ class MappedFileQueue:
         start = offset - offset % self.segment_bytes
         end = min(offset - start + size, self.segment_bytes)
         ahead = min(max(_AHEAD_FACTOR * end, _AHEAD_MIN_BYTES), _AHEAD_MAX_BYTES)
-        found = self._files.get(start)
-        if found is None:
+        file = self._files.get(start)
+        if file is None:
             with self._lock:
                 if start not in self._starts:
                     assert not self._starts or start >= self.end
@@ -169,9 +169,9 @@ class MappedFileQueue:
                         self._create(skipped, 0)
                         self._file_system.sync(self.directory / segment_name(skipped))
                     self._create(start, min(end + ahead, self.segment_bytes))
-            found = self._open(start)
-        found.reserve(end, ahead)
-        return found
+            file = self._open(start)
+        file.reserve(end, ahead)
+        return file
 
     def prepare_next(self, written: int) -> None:
         """Create the next file and touch its pages, once the file of *written* is half full.
@@ -291,8 +291,8 @@ class MappedFileQueue:
                 _LOG.warning(
                     "%s: %d bytes where %d are expected; it is cut", path, size, self.segment_bytes
                 )
-                rest = self.read(start, size)[self.segment_bytes :]
-                self._keep(path, start + self.segment_bytes, rest.rstrip(b"\0"))
+                surplus = self.read(start, size)[self.segment_bytes :]
+                self._keep(path, start + self.segment_bytes, surplus.rstrip(b"\0"))
                 file = self._file_system.open(path, read_only=False)
                 try:
                     file.cut(self.segment_bytes)

@@ -60,9 +60,9 @@ def settle_config(
         StoreVersionError: a newer rocketray created the directory, or an older one and it is to be
             written.
     """
-    found = _read(file_system, directory / _NAME)
-    if found is not None:
-        version, kept = found
+    settings = _read(file_system, directory / _NAME)
+    if settings is not None:
+        version, kept = settings
         if version < _FORM.version and not read_only:
             raise StoreVersionError(
                 f"{directory / _NAME}: its version is {version}, and this release of rocketray "
@@ -115,10 +115,10 @@ def upgrade_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> in
     """
     lock = StoreLock(directory, file_system)
     try:
-        found = _read(file_system, directory / _NAME)
-        if found is None:
+        settings = _read(file_system, directory / _NAME)
+        if settings is None:
             raise ConfigError(f"{directory} has no {_NAME}: it is not a store of rocketray")
-        version, config = found
+        version, config = settings
         if version < _FORM.version:
             _write(file_system, directory, config)
         return version

@@ -41,12 +41,12 @@ def read_uncached(path: Path, start: int, size: int) -> npt.NDArray[np.uint8]:
     blocks = max(-(-size // DISK_BLOCK_BYTES), 1)
     buffer = mmap.mmap(-1, blocks * DISK_BLOCK_BYTES)  # O_DIRECT needs aligned memory
     try:
-        found = _read(path, _DIRECT, buffer, start)
+        read_size = _read(path, _DIRECT, buffer, start)
     except OSError as error:
         if error.errno not in _NO_DIRECT_ERRORS:
             raise
-        found = _read(path, 0, buffer, start)
-    return np.frombuffer(buffer, np.uint8)[: min(found, size)]
+        read_size = _read(path, 0, buffer, start)
+    return np.frombuffer(buffer, np.uint8)[: min(read_size, size)]
 
 
 def _read(path: Path, flags: int, buffer: mmap.mmap, start: int) -> int:

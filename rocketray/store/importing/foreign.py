@@ -130,13 +130,15 @@ def _refuse_other_kinds(directory: Path) -> None:
         )
 
 
-def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int | None) -> _Slots:
+def _find_slots(
+    directory: Path, index: list[Path], log_bytes: int, hash_slots: int | None
+) -> _Slots:
     length = index[0].stat().st_size
     if not is_division(length, smallest_division(length)):
         raise StoreError(f"{index[0]} has {length} bytes and is not an index file; move it away")
-    if given is not None and not is_division(length, given):
+    if hash_slots is not None and not is_division(length, hash_slots):
         raise ConfigError(
-            f"{index[0]} has {length} bytes and cannot have {given} hash slots: 40 bytes, 4 a "
+            f"{index[0]} has {length} bytes and cannot have {hash_slots} hash slots: 40 bytes, 4 a "
             "slot and 20 an entry must fill it; give the broker's maxHashSlotNum"
         )
     log = CommitLog(directory / "commitlog", log_bytes, StoreConfig().store_host, read_only=True)
@@ -151,19 +153,19 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
         return frozenset(index_key_hash(f"{message.topic}#{key}") for key in keys if key)
 
     try:
-        if given is not None:
-            agreed = slots_that_agree(index, key_hashes, only=given)
+        if hash_slots is not None:
+            agreed = slots_that_agree(index, key_hashes, only=hash_slots)
             wrong = agreed.has_entries and not agreed.counts
-            warning = f"{index[0].parent}: its entries do not agree with {given} hash slots"
-            return given, "caller", (warning,) if wrong else ()
+            warning = f"{index[0].parent}: its entries do not agree with {hash_slots} hash slots"
+            return hash_slots, "caller", (warning,) if wrong else ()
         for default in filter(lambda count: is_division(length, count), _DEFAULT_SLOTS):
             if slots_that_agree(index, key_hashes, only=default).counts:
                 return default, "default", ()
         agreed = slots_that_agree(index, key_hashes)
         if not agreed.counts and agreed.has_entries:  # one damaged file prevents agreement of all
             alone = [slots_that_agree([path], key_hashes).counts for path in index]
-            found = Counter(counts[0] for counts in alone if len(counts) == 1).most_common(1)
-            counts = tuple(count for count, _ in found)
+            commonest = Counter(counts[0] for counts in alone if len(counts) == 1).most_common(1)
+            counts = tuple(count for count, _ in commonest)
             agreed = SlotCounts(counts, all_agree=False, has_entries=True)
         return _inferred(index[0].parent, length, agreed)
     finally:

@@ -101,15 +101,15 @@ def slots_that_agree(
         return SlotCounts((), all_agree=True, has_entries=False)
     if only is not None:
         return _judge(files, [only], key_hashes)
-    found = SlotCounts((), all_agree=False, has_entries=True)
+    agreed = SlotCounts((), all_agree=False, has_entries=True)
     for both_ends in (True, False):
         candidates = sorted({number for file in files for number in _candidates(file, both_ends)})
         if len(candidates) > _MOST_CHECKED:
             return SlotCounts(tuple(candidates), all_agree=True, has_entries=True)
-        found = _judge(files, candidates, key_hashes)
-        if found.counts and found.all_agree:
+        agreed = _judge(files, candidates, key_hashes)
+        if agreed.counts and agreed.all_agree:
             break
-    return found
+    return agreed
 
 
 def _judge(files: list[_File], candidates: list[int], key_hashes: KeyHashes) -> SlotCounts:
@@ -136,17 +136,17 @@ def _candidates(file: _File, both_ends: bool) -> list[int]:  # noqa: FBT001 - tw
     smallest = smallest_division(4 * len(file.words))
     # Entry 0 is never used, so the entries take one place more than there are.
     largest = len(file.words) - _HEADER_WORDS - _ENTRY_WORDS * (file.entries + 1)
-    found: list[int] = []
+    candidates: list[int] = []
     for start in range(smallest, largest + 1, _BLOCK * _ENTRY_WORDS):
         numbers = np.arange(
             start, min(start + _BLOCK * _ENTRY_WORDS, largest + 1), _ENTRY_WORDS, dtype=np.int64
         )
         first = _is_entry(file, numbers, 1, file.begin_offset)
         last = _is_entry(file, numbers, file.entries, file.end_offset)
-        found += numbers[first & last if both_ends else first | last].tolist()
-        if len(found) > _MOST_CHECKED:
+        candidates += numbers[first & last if both_ends else first | last].tolist()
+        if len(candidates) > _MOST_CHECKED:
             break
-    return found
+    return candidates
 
 
 def _is_entry(

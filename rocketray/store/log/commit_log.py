@@ -117,7 +117,7 @@ class CommitLog:
         """
         first, sizes = self._end, batch.sizes
         segment = self.files.ensure(first, len(batch.records))
-        rest = (
+        fields = (
             queue_id,
             first_queue_offset,
             first,
@@ -125,7 +125,9 @@ class CommitLog:
             self.store_host,
             batch.transaction,
         )
-        position = append_records(segment.data, first - segment.start, batch.records, sizes, *rest)
+        position = append_records(
+            segment.data, first - segment.start, batch.records, sizes, *fields
+        )
         if position < 0:
             raise _refused(batch)
         self._end = segment.start + position

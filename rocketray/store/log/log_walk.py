@@ -71,8 +71,8 @@ def scan(log: CommitLog, start: int) -> Iterator[StoredMessage]:
                 yield from messages
         at = end_after(log.files, at)
         if at < log.max_offset:
-            found = next_record(log.files, at)
-            following = log.max_offset if found is None else found[0]
+            next_whole = next_record(log.files, at)
+            following = log.max_offset if next_whole is None else next_whole[0]
             _LOG.warning(
                 "%s: offsets %d to %d have no complete record and are skipped",
                 log.files.directory,

@@ -75,14 +75,14 @@ class ExtReader:
         Their numbers go to the front of *out* int64[n] until it is full. Returns their count,
         and the number of the first entry that was not examined.
         """
-        found, at, end = 0, first, first + count
+        hits, at, end = 0, first, first + count
         units, start = _NO_UNITS, -self._files.segment_bytes  # no address is in there
         while True:
-            found, at = match_bits(
-                *(raw, at, end - at, units, start, self._files.segment_bytes), *test, out, found
+            hits, at = match_bits(
+                *(raw, at, end - at, units, start, self._files.segment_bytes), *test, out, hits
             )
-            if at == end or found == len(out):
-                return found, at
+            if at == end or hits == len(out):
+                return hits, at
             (address,) = _FIELD.unpack_from(raw.data, at * ENTRY_BYTES + _FIELD_AT)
             start, units = self._file_of(address)
 

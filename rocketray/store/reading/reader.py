@@ -114,10 +114,10 @@ class QueueReader(RecordReader):
         parts = []
         for raw, first, count, queue_offset in self._queue_parts(start, stop):
             numbers = np.empty(count, np.int64)  # only the part with matches is ever touched
-            found = match_tags(raw, first, count, codes, numbers)
-            if found:
-                part = EntryColumns.room_for(found)
-                if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
+            hits = match_tags(raw, first, count, codes, numbers)
+            if hits:
+                part = EntryColumns.room_for(hits)
+                if pick_entries(raw, numbers, hits, queue_offset - first, *part.arrays()):
                     part = self._with_tags(part, codes)
                 parts.append(part)
         return EntryColumns.concatenated(parts).without_holes()

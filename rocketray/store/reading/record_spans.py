@@ -225,8 +225,8 @@ class RecordReader(ABC):
                 record of another place in a queue. *path* is for the error.
         """
         offsets, sizes, _, queue_offsets = entries.arrays()
-        found = np.empty((len(Field), len(entries)), np.int64)
-        bad = measure_spans(segment, positions, offsets, sizes, found)
+        fields = np.empty((len(Field), len(entries)), np.int64)
+        bad = measure_spans(segment, positions, offsets, sizes, fields)
         if bad >= 0:
             raise CorruptRecordError(
                 path,
@@ -234,25 +234,25 @@ class RecordReader(ABC):
                 f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue "
                 f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is missing",
             )
-        properties = found[Field.PROPERTIES_START], found[Field.PROPERTIES_SIZE]
+        properties = fields[Field.PROPERTIES_START], fields[Field.PROPERTIES_SIZE]
         # Before the queue offset, which may be what is damaged.
         damaged = find_crc_mismatches(segment, sizes.astype(np.int64), *properties)
         if damaged.any():
             raise CorruptRecordError(
                 path, int(offsets[damaged.argmax()]), "it does not match its CRC property"
             )
-        others = found[Field.QUEUE_OFFSET] != queue_offsets
-        others |= found[Field.QUEUE_ID] != self.queue_id
+        others = fields[Field.QUEUE_OFFSET] != queue_offsets
+        others |= fields[Field.QUEUE_ID] != self.queue_id
         if others.any():
             bad = int(others.argmax())
             raise CorruptRecordError(
                 path,
                 int(offsets[bad]),
                 f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue {self.queue_id} "
-                f"points to it, but its fields name queue offset {found[Field.QUEUE_OFFSET, bad]} "
-                f"of queue {found[Field.QUEUE_ID, bad]}",
+                f"points to it, but its fields name queue offset {fields[Field.QUEUE_OFFSET, bad]} "
+                f"of queue {fields[Field.QUEUE_ID, bad]}",
             )
-        return SegmentSpans(path, segment, offsets, sizes, found)
+        return SegmentSpans(path, segment, offsets, sizes, fields)
 
 
 def property_texts(

@@ -78,9 +78,9 @@ class CleanStop:
             for files, sums in _summed(queue):
                 name = self._name(files)
                 table = tables.get(name, {})
-                found = sums.restore(table if isinstance(table, dict) else {})
-                changed += [f"{name}/{each}" for each in found]
-                if found and queue.ext is not None and files is queue.ext.files:
+                differing = sums.restore(table if isinstance(table, dict) else {})
+                changed += [f"{name}/{file_name}" for file_name in differing]
+                if differing and queue.ext is not None and files is queue.ext.files:
                     queue.ext.clear()
         return changed
 

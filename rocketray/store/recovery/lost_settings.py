@@ -142,8 +142,8 @@ def _division(
                 "give another number with --max-hash-slots, or none"
             )
         return hash_slots, entries_beside(sizes.index, hash_slots)
-    for each in (model, *models):
-        division = each.index_hash_slots, each.index_entries
+    for config in (model, *models):
+        division = config.index_hash_slots, config.index_entries
         if sizes.index in (0, index_file_bytes(*division)):
             return division
     raise ConfigError(

@@ -219,8 +219,8 @@ def recover_read_only(
     at: int | None = _crash_start(log, checkpoint) if start is None else start
     while at is not None:
         end = at
-        for offset, found, _ in walk(log.files, at, verify=True):
-            end = offset + found.size
+        for offset, record, _ in walk(log.files, at, verify=True):
+            end = offset + record.size
         following = next_record(log.files, end)
         at = following[0] if following and following[1] < vouched_until_ms else None
     log.trust_end(end)
@@ -386,8 +386,8 @@ def read_past_recovery(
         raw = file_system.read(directory / _REPORT, _REPORT_MAX_BYTES)
         value = _FORM.content(orjson.loads(raw))
         holes = tuple(
-            Hole(_number(one["start"]), _number(one["end"]), str(one["reason"]))
-            for one in value["holes"]
+            Hole(_number(hole["start"]), _number(hole["end"]), str(hole["reason"]))
+            for hole in value["holes"]
         )
         numbers = {name: _number(value[name]) for name in _NUMBERS}
         cause = str(value["cause"])

@@ -163,11 +163,11 @@ class Replay:
                 return
             continue_at(queue, begins_at)
         if missing < 0:  # RocketMQ's redispatch: existing entries are not put again
-            there = min(-missing, end - first)
-            known, _, _ = queue.columns(begins_at, begins_at + there)
-            if not np.array_equal(known, block.physical_offsets[first : first + there]):
-                self._misplaced(block, first, first + there)
-            first += there
+            existing = min(-missing, end - first)
+            offsets, _, _ = queue.columns(begins_at, begins_at + existing)
+            if not np.array_equal(offsets, block.physical_offsets[first : first + existing]):
+                self._misplaced(block, first, first + existing)
+            first += existing
         if first < end:
             self.entries += put_entries(
                 queue,

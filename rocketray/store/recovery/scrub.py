@@ -101,8 +101,8 @@ class Scrubber:
         self.progress = ScrubProgress()
         """How far it is, and the damage; its position is that of the next record."""
         try:
-            known = read_progress(file_system, directory)
-            self.progress = known if keeps else ScrubProgress(lost=known.lost)
+            progress = read_progress(file_system, directory)
+            self.progress = progress if keeps else ScrubProgress(lost=progress.lost)
         except UnknownVersionError as error:
             _LOG.warning("how far the store is verified is not kept: %s", error)
             self._keeps = False
@@ -303,11 +303,11 @@ class Scrubber:
                 continue
             size = _STEP_BYTES
             content = part.data.tobytes()
-            found = content.find(_MAGIC_BEGIN, offset - part.start + MAGIC)
-            while found >= 0:
-                if self._is_record(file, part.start + found - MAGIC):
-                    return part.start + found - MAGIC
-                found = content.find(_MAGIC_BEGIN, found + 1)
+            magic_at = content.find(_MAGIC_BEGIN, offset - part.start + MAGIC)
+            while magic_at >= 0:
+                if self._is_record(file, part.start + magic_at - MAGIC):
+                    return part.start + magic_at - MAGIC
+                magic_at = content.find(_MAGIC_BEGIN, magic_at + 1)
             # The magic code may be divided between two steps.
             offset = max(part.end - MAGIC - len(_MAGIC_BEGIN), offset + 1)
             if part.end >= file.end or part.end <= offset:  # or it was cut short
@@ -364,8 +364,8 @@ class Scrubber:
             start = at - at % file_bytes
             stop = min(end, start + file_bytes)
             try:
-                found = self._read_part(directory / segment_name(start), at - start, stop - start)
-                content[at - first * ENTRY_BYTES :][: len(found)] = found
+                part = self._read_part(directory / segment_name(start), at - start, stop - start)
+                content[at - first * ENTRY_BYTES :][: len(part)] = part
             except FileNotFoundError:
                 pass
             except OSError as error:
