@@ -125,17 +125,17 @@ def append_records(
     start = position
     for i in range(len(sizes)):
         if i == 0:
-            found = measure_begun_record(segment, start, end, head >> 32, (head << 32) >> 32)
+            measure = measure_begun_record(segment, start, end, head >> 32, (head << 32) >> 32)
         else:
-            found = measure_record(segment, start, end)
+            measure = measure_record(segment, start, end)
         store_i32(segment, start + QUEUE_ID, queue_id)
         queue_offset = 0 if transaction & SYS_FLAG_PREPARED else first_queue_offset + i
         store_i64(segment, start + QUEUE_OFFSET, queue_offset)
         store_i64(segment, start + PHYSICAL_OFFSET, first_physical_offset + start - position)
         if store_timestamp_ms != KEEP_STORE_TIMES:
-            store_i64(segment, found.store_host - 8, store_timestamp_ms)
-        copy(segment, found.store_host, store_host, 0, host_size)
-        at = crc_place(segment, start + sizes[i], found.properties_size)
+            store_i64(segment, measure.store_host - 8, store_timestamp_ms)
+        copy(segment, measure.store_host, store_host, 0, host_size)
+        at = crc_place(segment, start + sizes[i], measure.properties_size)
         if at >= 0:
             first = start if i > 0 else start + _HEAD_BYTES  # these bytes are not written yet
             crc = 0 if i > 0 else crc32_of(0, begun, 0, _HEAD_BYTES)

@@ -276,16 +276,16 @@ def run_program(
                         state = np.int64(State.ODD)
                     elif operation == Operation.TEXT:
                         count = program[at, Column.D]
-                        found = _is_one_of(segment, start, size, texts, bounds, c, count)
-                        state = b if found else 1 - b
+                        is_match = _is_one_of(segment, start, size, texts, bounds, c, count)
+                        state = b if is_match else 1 - b
                     elif operation == Operation.LIKE:
                         state = b if _is_like(segment, start, size, patterns, c) else 1 - b
                     elif Operation.CONTAINS <= operation <= Operation.ENDSWITH:
                         text_size = bounds[c + 1] - bounds[c]
-                        found = _is_part(
+                        is_match = _is_part(
                             segment, start, size, texts, bounds[c], text_size, operation
                         )
-                        state = b if found else 1 - b
+                        state = b if is_match else 1 - b
                     else:  # no branch here: never another operation's result
                         state = np.int64(State.ODD)
             elif operation == Operation.CONSTANT:

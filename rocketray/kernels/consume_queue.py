@@ -70,16 +70,16 @@ def _scan_for_many(raw, first, count, codes, out):
         # As in _scan_for_one: always written, and counted only if it may match.
         out[likely] = number
         likely += (value <= TAGS_CODE_EXT_MAX) | (is_set != 0)
-    found = 0
+    hits = 0
     for i in range(likely):
         number = out[i]
         value = load_i64(raw, number * ENTRY_BYTES + 12)
         hit = value <= TAGS_CODE_EXT_MAX
         for k in range(len(codes)):
             hit |= np.int32(value) == codes[k]
-        out[found] = number
-        found += hit
-    return found
+        out[hits] = number
+        hits += hit
+    return hits
 
 
 @kernel
@@ -180,7 +180,7 @@ def match_bits(
     bitmap_bytes: int,
     after_ms: int,
     out: OutInt64s,
-    found: int,
+    hits: int,
 ) -> tuple[int, int]:
     """Find the entries that may match, among *count* from number *first* of *raw* on.
 
@@ -188,26 +188,26 @@ def match_bits(
     *bitmap_bytes* in which one of *bits* int64[k] is not set. All others may match.
 
     *units* is the file of units that begins at *units_start*, or empty if it was removed; files
-    have *segment_bytes*. Numbers of entries are written to *out*, ascending, from place *found* on,
+    have *segment_bytes*. Numbers of entries are written to *out*, ascending, from place *hits* on,
     until it is full. Returns the count of numbers in *out*, and the number of the entry to continue
     with: the first that was not read, or whose unit is in another file.
     """
     assert first >= 0
     assert count >= 0
     assert (first + count) * ENTRY_BYTES <= len(raw)
-    assert 0 <= found <= len(out)
+    assert 0 <= hits <= len(out)
     for bit in bits:
         assert 0 <= bit < 8 * bitmap_bytes
     size = UNIT_BYTES + bitmap_bytes
     for number in range(first, first + count):
-        if found == len(out):
-            return found, number
+        if hits == len(out):
+            return hits, number
         field = load_i64(raw, number * ENTRY_BYTES + _FIELD)
         missing = 0
         if field <= TAGS_CODE_EXT_MAX:
             position = (field ^ np.int64(_ADDRESS_BASE)) - units_start
             if position < 0 or position >= segment_bytes:
-                return found, number
+                return hits, number
             if (
                 position + size <= len(units)
                 and load_i16(units, position) == size
@@ -218,9 +218,9 @@ def match_bits(
                     place = position + UNIT_BYTES + (bits[i] >> 3)
                     # No branch for each bit: which are set differs from message to message.
                     missing |= ~(np.int64(units[place]) >> (bits[i] & 7)) & 1
-        out[found] = number
-        found += 1 - missing
-    return found, first + count
+        out[hits] = number
+        hits += 1 - missing
+    return hits, first + count
 
 
 @kernel

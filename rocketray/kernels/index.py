@@ -143,15 +143,17 @@ def search_chains(
             at = address + entries + entry * INDEX_ENTRY_BYTES
             is_sound = 0 < entry < bound
             if is_sound:
-                found = load_i32_at(at)
-                is_sound = found == key_hash or (found >= 0 and found % slot_count == slot)
-            is_full = is_sound and found == key_hash and count == len(out)
+                entry_hash = load_i32_at(at)
+                is_sound = entry_hash == key_hash or (
+                    entry_hash >= 0 and entry_hash % slot_count == slot
+                )
+            is_full = is_sound and entry_hash == key_hash and count == len(out)
             if not is_sound or is_full:
                 place[Place.FILE], place[Place.AFTER] = file, after
                 if not is_sound:
                     place[Place.IS_ASTRAY], place[Place.ASTRAY_TO] = 1, entry
                 return count
-            if found == key_hash:
+            if entry_hash == key_hash:
                 out[count] = load_i64_at(at + 4)
                 count += 1
             after = bound = entry

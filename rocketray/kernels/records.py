@@ -77,14 +77,14 @@ def find_record_properties(
     assert first >= 0
     for i in range(first, len(sizes)):
         position = physical_offsets[i] - segment_start
-        found = measure_record(segment, position, len(segment))
-        if found.size != sizes[i] or not _is_of_entry(
-            segment, position, found.size, physical_offsets[i], queue_offsets[i], queue_id
+        measure = measure_record(segment, position, len(segment))
+        if measure.size != sizes[i] or not _is_of_entry(
+            segment, position, measure.size, physical_offsets[i], queue_offsets[i], queue_id
         ):
             return i
-        if not crc_matches(segment, position, found.size, found.properties_size):
+        if not crc_matches(segment, position, measure.size, measure.properties_size):
             return i
-        start, size = found.properties_start, found.properties_size
+        start, size = measure.properties_start, measure.properties_size
         find_in_string(segment, start, size, i, names, name_bounds, value_starts, value_sizes)
     return len(sizes)
 
@@ -100,12 +100,12 @@ def find_property_strings(
     assert len(sizes) == len(property_starts) == len(property_sizes)
     position = 0
     for i in range(len(sizes)):
-        found = measure_record(records, position, len(records))
-        if found.size < 0 or found.size != sizes[i]:
+        measure = measure_record(records, position, len(records))
+        if measure.size < 0 or measure.size != sizes[i]:
             return i
-        property_starts[i] = found.properties_start
-        property_sizes[i] = found.properties_size
-        position += found.size
+        property_starts[i] = measure.properties_start
+        property_sizes[i] = measure.properties_size
+        position += measure.size
     return -1
 
 
@@ -146,7 +146,7 @@ def judge_records(
     assert len(states) == len(sizes)
     value_starts = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
     value_sizes = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
-    found = find_record_properties(
+    whole = find_record_properties(
         segment,
         segment_start,
         physical_offsets,
@@ -159,7 +159,7 @@ def judge_records(
         value_starts,
         value_sizes,
     )
-    if found < len(sizes):
+    if whole < len(sizes):
         return False
     odd = run_program(
         segment, value_starts, value_sizes, program, doubles, texts, bounds, patterns, states
@@ -193,18 +193,18 @@ def copy_bodies(
     total = 0
     for i in range(n):
         position = physical_offsets[i] - segment_start
-        found = measure_record(segment, position, len(segment))
-        if found.size != sizes[i] or not _is_of_entry(
-            segment, position, found.size, physical_offsets[i], queue_offsets[i], queue_id
+        measure = measure_record(segment, position, len(segment))
+        if measure.size != sizes[i] or not _is_of_entry(
+            segment, position, measure.size, physical_offsets[i], queue_offsets[i], queue_id
         ):
             return False
         if load_i32(segment, position + SYS_FLAG) & SYS_FLAG_COMPRESSED != 0:
             return False
-        if not crc_matches(segment, position, found.size, found.properties_size):
+        if not crc_matches(segment, position, measure.size, measure.properties_size):
             return False
-        starts[i], body_sizes[i] = found.body_start, found.body_size
+        starts[i], body_sizes[i] = measure.body_start, measure.body_size
         crcs[i] = load_i32(segment, position + BODY_CRC)
-        total += found.body_size
+        total += measure.body_size
     assert total <= len(data)
     crc32_spans(segment, starts, body_sizes, found_crcs)
     at = 0

@@ -79,21 +79,21 @@ def measure_spans(
     assert fields.shape[1] == len(sizes)
     for i in range(len(sizes)):
         position = positions[i]
-        found = measure_record(segment, position, len(segment))
-        if found.size < 0 or found.size != sizes[i]:
+        measure = measure_record(segment, position, len(segment))
+        if measure.size < 0 or measure.size != sizes[i]:
             return i
         if load_i64(segment, position + PHYSICAL_OFFSET) != physical_offsets[i]:
             return i
         sys_flag = load_i32(segment, position + SYS_FLAG)
-        fields[Field.BODY_START, i] = found.body_start
-        fields[Field.BODY_SIZE, i] = found.body_size
-        fields[Field.PROPERTIES_START, i] = found.properties_start
-        fields[Field.PROPERTIES_SIZE, i] = found.properties_size
-        fields[Field.TOPIC_START, i] = found.topic_start
-        fields[Field.TOPIC_SIZE, i] = found.topic_size
+        fields[Field.BODY_START, i] = measure.body_start
+        fields[Field.BODY_SIZE, i] = measure.body_size
+        fields[Field.PROPERTIES_START, i] = measure.properties_start
+        fields[Field.PROPERTIES_SIZE, i] = measure.properties_size
+        fields[Field.TOPIC_START, i] = measure.topic_start
+        fields[Field.TOPIC_SIZE, i] = measure.topic_size
         fields[Field.BORN_TIMESTAMP, i] = load_i64(segment, position + BORN_TIMESTAMP)
-        fields[Field.STORE_TIMESTAMP, i] = load_i64(segment, found.store_host - 8)
-        fields[Field.STORE_HOST_START, i] = found.store_host
+        fields[Field.STORE_TIMESTAMP, i] = load_i64(segment, measure.store_host - 8)
+        fields[Field.STORE_HOST_START, i] = measure.store_host
         fields[Field.STORE_HOST_SIZE, i] = host_bytes(sys_flag, SYS_FLAG_STORE_IPV6)
         fields[Field.FLAG, i] = load_i32(segment, position + FLAG)
         fields[Field.SYS_FLAG, i] = sys_flag

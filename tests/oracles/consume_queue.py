@@ -79,10 +79,10 @@ def match_bits(
     bitmap_bytes: int,
     after_ms: int,
     out: Int64s,
-    found: int,
+    hits: int,
 ) -> tuple[int, int]:
     assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
-    assert 0 <= found <= len(out)
+    assert 0 <= hits <= len(out)
     assert all(0 <= bit < 8 * bitmap_bytes for bit in bits.tolist())
     entries = raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)
     fields = entries["code"].astype(np.int64)
@@ -104,12 +104,12 @@ def match_bits(
             is_set &= (bitmaps[:, bit >> 3] >> (bit & 7) & 1) == 1
         passes[rows[known & ~is_set]] = False
     numbers = np.flatnonzero(passes)
-    room = len(out) - found
+    room = len(out) - hits
     if len(numbers) >= room:
         numbers = numbers[:room]
         stop = int(numbers[-1]) + 1 if room else 0
-    out[found : found + len(numbers)] = numbers + first
-    return found + len(numbers), first + stop
+    out[hits : hits + len(numbers)] = numbers + first
+    return hits + len(numbers), first + stop
 
 
 def read_codes(fields: Int64s, at: int, units: Bytes, units_start: int, segment_bytes: int) -> int:
