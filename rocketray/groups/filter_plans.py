@@ -86,14 +86,14 @@ class FilterChanges:
             StreamError: there is no plan, queues may have switched already, or members ask for the
                 new subscription, which would be refused then.
         """
-        found = _started(group, topic, progress)
-        plan, updated = found.plan, found.updated
+        started = _started(group, topic, progress)
+        plan, updated = started.plan, started.updated
         if updated and not plan.is_switching:
             raise StreamError(
                 f"members {', '.join(updated)} of group {group!r} ask for {plan.new}: stop them "
                 "first, then abort the change"
             )
-        if plan.is_switching and (plan.switches or updated or found.outdated):
+        if plan.is_switching and (plan.switches or updated or started.outdated):
             raise StreamError(
                 f"group {group!r} has begun to switch to {plan.new} on topic {topic!r}, so the "
                 f"change cannot be dropped any more: {_way_back(group, plan, topic)}"

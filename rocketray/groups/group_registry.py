@@ -67,9 +67,9 @@ class GroupRegistry:
         if membership.roster.is_late(beat):
             return self._repeat(beat, membership)
         wall_ms = now_ms if wall_ms is None else wall_ms
-        known = membership.roster.find(beat)
+        previous = membership.roster.find(beat)
         # Its last commits are of queues that it held in the report before, and has released since.
-        held = beat.held if known is None else beat.held | known[1].held
+        held = beat.held if previous is None else beat.held | previous[1].held
         self._join(beat, membership, queues, now_ms, wall_ms)  # 1, 2
         owners = membership.owners
         held |= owners.reclaim(beat.member, process_name(beat.member, beat.instance))  # 3
@@ -102,14 +102,14 @@ class GroupRegistry:
     def leave(self, beat: Heartbeat) -> None:
         """Take a member's last commits and release its queues; *held* is what it had until now."""
         membership = self.memberships.get(beat.group, beat.topic)
-        known = membership.roster.find(beat)
-        if known is None:
+        entry = membership.roster.find(beat)
+        if entry is None:
             # It was silent for too long: its commits count where no other member took the queue.
             lapsed = membership.owners.lapsed(process_name(beat.member, beat.instance))
             membership.owners.forget(lapsed)
             self._take_offsets(beat, lapsed)
             return
-        name, member = known
+        name, member = entry
         membership.count(member, beat)
         if not beat.is_broadcast:
             self._take_offsets(beat, membership.owned(name) & (beat.held | member.held))
@@ -156,9 +156,9 @@ class GroupRegistry:
             membership.counters,
             self.subscriptions.since_ms(group, topic),
             self.changes.get(group, topic),
-            {queue: each.pulled[queue] for queue, each in owners if queue in each.pulled},
+            {queue: member.pulled[queue] for queue, member in owners if queue in member.pulled},
             (group, topic) in self.subscriptions.broadcasts,
-            {queue: each.failing[queue] for queue, each in owners if queue in each.failing},
+            {queue: member.failing[queue] for queue, member in owners if queue in member.failing},
             membership.roster.unheard(),
         )
 

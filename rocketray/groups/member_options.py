@@ -70,8 +70,13 @@ def check_member(
         )
     subscription.check_text()
     check_filter_of(group, topic, subscription)
-    known = sorted(MemberOptions.__annotations__)
-    refuse_unknown("a member has no option", options, known, f"there are {', '.join(known)}")
+    _check_options(options)
+
+
+def _check_options(options: MemberOptions) -> None:
+    """Raise :class:`ConfigError` for an unknown option, a wrong value, or two that do not agree."""
+    names = sorted(MemberOptions.__annotations__)
+    refuse_unknown("a member has no option", options, names, f"there are {', '.join(names)}")
     start = options.get("start", "earliest")
     is_time = isinstance(start, int) and not isinstance(start, bool) and start >= 0
     if not is_time and start not in get_args(StartFrom):

@@ -236,13 +236,13 @@ def app_share(
     """
     owners: dict[int, str] = {}
     instances = set()
-    for each in memberships:
-        for owner, member in each.roster.every.items():
+    for joined in memberships:
+        for owner, member in joined.roster.every.items():
             if member.together is not None and member.together.app == app.app:
-                if owner in each.roster.members:
+                if owner in joined.roster.members:
                     instances.add(member.together.instance)
-                owners |= dict.fromkeys(each.owned(owner), member.together.instance)
-    shares = sticky(max(each.queues for each in memberships), instances, owners)
+                owners |= dict.fromkeys(joined.owned(owner), member.together.instance)
+    shares = sticky(max(joined.queues for joined in memberships), instances, owners)
     # Its own by the division, and held by no other instance in any topic of the app.
     mine = [
         queue

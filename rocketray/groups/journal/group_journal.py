@@ -326,8 +326,8 @@ def decode_entry(text: bytes) -> JournalEntry:
         kind = EntryKind(value["kind"])
         pairs = value.get("queues", {}).items()
         queues = {int(queue): (int(before), int(behind)) for queue, (before, behind) in pairs}
-        found = value.get("filter")
-        subscription = None if found is None else Subscription.from_json(found)
+        filter_json = value.get("filter")
+        subscription = None if filter_json is None else Subscription.from_json(filter_json)
         entry = JournalEntry(
             kind, int(value["timeMs"]), str(value["who"]), str(value.get("topic", "")), queues,
             subscription,
