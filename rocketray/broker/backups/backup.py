@@ -316,7 +316,7 @@ def _in_order(catalog: TopicCatalog, disk: str) -> list[_Queue]:
 
 def _state_files(data: Path) -> list[Path]:
     """Return the files of the state, groups first and topics last."""
-    found = [
+    files = [
         path
         for directory in (config_directory(data), broadcast_directory(data))
         for path in directory.rglob("*")
@@ -330,7 +330,7 @@ def _state_files(data: Path) -> list[Path]:
         name = path.name.removesuffix(".bak")
         return {"groups.json": 0, "topics.json": 2}.get(name, 1), path
 
-    return sorted(found, key=place)
+    return sorted(files, key=place)
 
 
 def _check_source(data: Path) -> None:

@@ -48,15 +48,15 @@ def copy_file(
     """
     read = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        found = os.fstat(read)
-        size = found.st_size
+        status = os.fstat(read)
+        size = status.st_size
         used = size if used is None else used
         with no_room(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             write = os.open(target, flags, 0o600)
             try:
-                os.fchmod(write, stat.S_IMODE(found.st_mode))
+                os.fchmod(write, stat.S_IMODE(status.st_mode))
                 os.ftruncate(write, size)
                 crc32 = _copy(source, read, write, used, on_bytes)
                 os.fsync(write)

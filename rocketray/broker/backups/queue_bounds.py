@@ -54,7 +54,7 @@ def bounds_of(data: Path, topic: str, queue_id: int, *, clock_ms: Callable[[], i
             with MessageStore(directory, read_only=True, clock_ms=clock_ms) as store:
                 names = store.reads.queues()
                 end = store.reads.max_queue_offset(topic, queue_id) if names else 0
-                found = CopyBounds(log_begin, store.reads.max_physical_offset, end)
+                bounds = CopyBounds(log_begin, store.reads.max_physical_offset, end)
         except StoreError as error:
             if is_open(directory):
                 continue
@@ -63,7 +63,7 @@ def bounds_of(data: Path, topic: str, queue_id: int, *, clock_ms: Callable[[], i
                 f"store recover {directory}, while the node is stopped"
             ) from None
         if not is_open(directory):  # else what was read may be half of its recovery
-            return found
+            return bounds
     raise StoreError(f"{directory} is opened and closed all the time; see rocketray status")
 
 

@@ -89,11 +89,11 @@ class DiskAgent:
             copy = self._copies.get(place)
             if copy is None:
                 copy = self._copies[place] = QueueCopy(self._copy_of(*place))
-            found = queue.sums(copy.known)
-            count = copy.take(found, queue.blocks)
+            sums = queue.sums(copy.known)
+            count = copy.take(sums, queue.blocks)
             copy.sync()
             if is_closed:
-                if differing := copy.differences(found):
+                if differing := copy.differences(sums):
                     raise StoreError(
                         f"{copy.directory}: {len(differing)} files differ from those of the queue, "
                         f"such as {differing[0]}"

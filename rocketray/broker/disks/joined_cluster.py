@@ -52,17 +52,17 @@ def note_joined(home: Home, coordinator: Home) -> None:
     before = read_joined(data)
     if before == cluster:
         return
-    there = f"cluster {cluster.cluster!r} ({coordinator.data} on {coordinator.machine})"
+    target = f"cluster {cluster.cluster!r} ({coordinator.data} on {coordinator.machine})"
     if before is not None:
         raise ConfigError(
             f"{data} joined another cluster {before.cluster!r}, which began on "
-            f"directory {before.id}; it cannot join {there}: use an empty directory"
+            f"directory {before.id}; it cannot join {target}: use an empty directory"
         )
     topics = TopicCatalog.load(data).topics
     if topics:
         raise ConfigError(
             f"{data} has topics of its own ({', '.join(sorted(topics)[:5])}), so it cannot join "
-            f"{there}: give it another name with --cluster, or join with an empty directory"
+            f"{target}: give it another name with --cluster, or join with an empty directory"
         )
     write_joined(data, cluster)
 

@@ -52,7 +52,7 @@ def sums_of(directory: Path, known: Known) -> dict[str, FileSums]:
         StoreError: there is no such directory. OSError: a file cannot be read.
     """
     flushed = _flushed(directory)
-    found: dict[str, FileSums] = {}
+    files: dict[str, FileSums] = {}
     names = _files(directory)
     last_index = max((name for name in names if name.startswith("index/")), default="")
     for name in names:
@@ -66,8 +66,8 @@ def sums_of(directory: Path, known: Known) -> dict[str, FileSums]:
                 sums = tuple(_sums(descriptor, status.st_size, first))
         except FileNotFoundError:
             continue
-        found[name] = FileSums(status.st_size, status.st_ino, stable, first, sums)
-    return found
+        files[name] = FileSums(status.st_size, status.st_ino, stable, first, sums)
+    return files
 
 
 def read_blocks(directory: Path, name: str, blocks: Sequence[int]) -> bytes:
@@ -104,27 +104,27 @@ class QueueCopy:
         """What the source need not look at any more."""
         return {name: (self._incarnations[name], done) for name, done in self._done.items()}
 
-    def take(self, found: Mapping[str, FileSums], fetch: Fetch) -> int:
-        """Make the copy like *found*; return how many bytes were fetched.
+    def take(self, files: Mapping[str, FileSums], fetch: Fetch) -> int:
+        """Make the copy like *files*; return how many bytes were fetched.
 
         While the queue is used, a block may have changed since its sum was made; the next round
         finds that.
 
         Raises:
-            StoreError: *found* names a file that no queue has. OSError: it cannot be written.
+            StoreError: *files* names a file that no queue has. OSError: it cannot be written.
         """
-        if len(found) > _FILES_MAX:
-            raise StoreError(f"the queue has {len(found)} files; at most {_FILES_MAX}")
-        for name in found:
+        if len(files) > _FILES_MAX:
+            raise StoreError(f"the queue has {len(files)} files; at most {_FILES_MAX}")
+        for name in files:
             check_name(name)
-        for name in self._sums.keys() - found.keys():
+        for name in self._sums.keys() - files.keys():
             (self.directory / name).unlink(missing_ok=True)
             del self._sums[name]
             self._done.pop(name, None)
         wanted: list[tuple[str, list[int]]] = []
-        for name, file in found.items():
+        for name, file in files.items():
             wanted += self._prepare(name, file)
-        total = sum(_bytes_of(found[name].size, blocks) for name, blocks in wanted)
+        total = sum(_bytes_of(files[name].size, blocks) for name, blocks in wanted)
         count = 0
         try:
             for (name, blocks), content in zip(wanted, fetch(wanted), strict=True):
@@ -133,7 +133,7 @@ class QueueCopy:
                 self.progress = RoundProgress(count, total)
         finally:
             self.progress = RoundProgress()
-        for name, file in found.items():
+        for name, file in files.items():
             self._note(name, file)
         return count
 

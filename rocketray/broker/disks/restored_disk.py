@@ -21,13 +21,15 @@ def check_places(catalog: TopicCatalog, kept: TopicCatalog, home: Home) -> None:
     Raises:
         ConfigError: they do not: a queue was moved, or its topic deleted, in between.
     """
-    known = {*_queues(catalog, home.disk)}
-    there = {*_queues(kept, home.disk)}
+    in_catalog = {*_queues(catalog, home.disk)}
+    on_disk = {*_queues(kept, home.disk)}
     lacking = [
-        each.name for each in known - there if each.queue_id in catalog.topics[each.topic].made
+        queue.name
+        for queue in in_catalog - on_disk
+        if queue.queue_id in catalog.topics[queue.topic].made
     ]
-    further = [each.name for each in there - known if _has(catalog, each)]
-    said = [
+    further = [queue.name for queue in on_disk - in_catalog if _has(catalog, queue)]
+    reasons = [
         f"{text}: {', '.join(sorted(queues)[:5])}{' …' if len(queues) > 5 else ''}"
         for text, queues in (
             ("on this disk by the backup of the first disk, and not by its own", lacking),
@@ -35,12 +37,12 @@ def check_places(catalog: TopicCatalog, kept: TopicCatalog, home: Home) -> None:
         )
         if queues
     ]
-    if said:
+    if reasons:
         raise ConfigError(
             f"{home.data} and the first disk of cluster {home.cluster!r} were restored from backups "
-            f"that disagree on where queues are: {'; '.join(said)}. Restore backups between which "
-            "no queue was moved and no topic deleted. To use the rest of these, delete the topics "
-            "in the restored cluster, and start this disk again"
+            f"that disagree on where queues are: {'; '.join(reasons)}. Restore backups between "
+            "which no queue was moved and no topic deleted. To use the rest of these, delete the "
+            "topics in the restored cluster, and start this disk again"
         )
 
 

@@ -61,20 +61,22 @@ class BitmapBoard:
         counters: Counters,
     ) -> list[BitmapOrder]:
         """Return the orders for topics that are to keep bitmaps, or may still keep them."""
-        self._ordered = {name: one for name, one in self._ordered.items() if name in topics}
-        found = []
+        self._ordered = {name: ordered for name, ordered in self._ordered.items() if name in topics}
+        orders = []
         for name, topic in topics.items():
             before = self._ordered.get(name)
             groups = tuple(
-                one for one in living if one.topic == name and is_registered(one.subscription)
+                reader
+                for reader in living
+                if reader.topic == name and is_registered(reader.subscription)
             )
             is_on = _pays(topic, groups, counters, was_on=before is not None and before.is_on)
             if is_on and before is None:
                 before = self._ordered[name] = _Ordered(is_on=True)
             if before is not None:
                 before.is_on = is_on
-                found.append(BitmapOrder(topic, groups if is_on else None))
-        return found
+                orders.append(BitmapOrder(topic, groups if is_on else None))
+        return orders
 
     def take(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
         """Record the answers of the shards to *order*; None if a shard did not answer."""

@@ -62,7 +62,7 @@ def doubts(directory: Path, topics: Iterable[str], subscription: Subscription) -
     Raises:
         FilterSyntaxError: the expression does not parse.
     """
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for topic in topics:
         try:
             advices = advise_filter(subscription, directory, topic)
@@ -71,5 +71,5 @@ def doubts(directory: Path, topics: Iterable[str], subscription: Subscription) -
             advices = advise_filter(subscription)
         for advice in advices:
             if advice.code.leaves_out:
-                found[f"topic {topic}, {subscription}: {advice}"] = None
-    return list(found)
+                lines[f"topic {topic}, {subscription}: {advice}"] = None
+    return list(lines)

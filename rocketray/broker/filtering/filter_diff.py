@@ -122,8 +122,8 @@ class _Comparison:
     def result(self, held: int) -> FilterDiff:
         """Return all of it; *held* messages are in the range."""
         lost, gained = (
-            tuple(sorted(found, key=lambda one: one.message.store_timestamp_ms)[: self._show])
-            for found in self._examples
+            tuple(sorted(examples, key=lambda one: one.message.store_timestamp_ms)[: self._show])
+            for examples in self._examples
         )
         only_old, only_new = map(int, self._only)
         old_failed, new_failed = map(int, self._failed)

@@ -119,7 +119,7 @@ class LagCounter:
         path = control_path(self._data, group.topic, queue_id)
         try:
             control = ControlPage(path)
-            there = path.stat()
+            status = path.stat()
         except FileNotFoundError:  # the queue does not exist yet, or is closed
             return FilteredLag(0, 0, Exactness.AT_LEAST)
         stop = control.visible()
@@ -130,7 +130,7 @@ class LagCounter:
         if plan is not None and queue_id in plan.switches:
             switch = min(max(plan.switches[queue_id], start), stop), plan.new
         question = _Question(group.group, group.topic, queue_id, group.subscription, switch)
-        place = _Place(there.st_ino, there.st_ctime_ns, start, stop)
+        place = _Place(status.st_ino, status.st_ctime_ns, start, stop)
         kept = self._answers.get(question)
         if kept is not None and kept[0] == place:
             return kept[1]
@@ -171,19 +171,19 @@ class LagCounter:
         matcher = MessageFilter(subscription)
         test = StreamBits(reader.directory, control, wanted).test()
         count, left = 0, _NEW_BLOCKS_MAX[kind]
-        parts = [part for each in reader.gaps.outside(start, stop) for part in self._parts(*each)]
+        parts = [part for span in reader.gaps.outside(start, stop) for part in self._parts(*span)]
         for first, end in parts:
             block = _Block(reader.store_host, subscription, first // self._block_entries)
             is_whole = end - first == self._block_entries
-            found = self._counts.get(block) if is_whole else None
-            if found is None:
+            matches = self._counts.get(block) if is_whole else None
+            if matches is None:
                 if left == 0:
                     return FilteredLag(count, diff, Exactness.AT_LEAST)
                 left -= 1
-                found = _matches(matcher, reader, first, end, test)
+                matches = _matches(matcher, reader, first, end, test)
                 if is_whole:
-                    self._counts.put(block, found)
-            count += found
+                    self._counts.put(block, matches)
+            count += matches
         return FilteredLag(count, diff, Exactness.EXACT)
 
     def _parts(self, start: int, stop: int) -> Sequence[tuple[int, int]]:

@@ -32,14 +32,14 @@ def left_out(
     Raises as :func:`~.preview.preview`. A queue is scanned until it has that many.
     """
     search = _Search(subscription, only_failed=only_failed)
-    found: list[SeenMessage] = []
+    messages: list[SeenMessage] = []
     with open_queues(directory, topic) as views:
         left = math.inf if within.limit is None else within.limit
         for view, start, stop in spans_within(views, within):
             end = int(min(stop, start + left))
-            found += search.first(view, start, end, show)
+            messages += search.first(view, start, end, show)
             left -= end - start
-    return sorted(found, key=lambda seen: seen.message.store_timestamp_ms)[:show]
+    return sorted(messages, key=lambda seen: seen.message.store_timestamp_ms)[:show]
 
 
 class _Search:

@@ -88,7 +88,7 @@ def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int)
     wanted = sorted(names)
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
     seen: set[str] = set()
-    found = 0
+    sampled = 0
     with open_queues(directory, topic) as views:
         share = math.ceil(count / len(views))
         for view in views:
@@ -97,10 +97,10 @@ def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int)
             for text in view.reader.property_strings(entries):
                 properties = decode_properties(text)
                 seen |= properties.keys()
-                found += 1
+                sampled += 1
                 for name in wanted:
                     columns[name].append(properties.get(name))
-    return Sample(found, frozenset(seen), columns)
+    return Sample(sampled, frozenset(seen), columns)
 
 
 def spans_within(

@@ -217,11 +217,11 @@ class TopicTail:
         for _ in range(_BLOCKS_MAX if room is not None else 1):
             limit = RECORDS_MAX if room is None else self._scan.block_max
             # With room, the newest of the step are chosen by size afterwards (rule 2).
-            found = self._block(queue, limit, _NO_LIMIT if room is not None else size)
-            if found is None:
+            block = self._block(queue, limit, _NO_LIMIT if room is not None else size)
+            if block is None:
                 break
-            entries = EntryColumns.concatenated([seen.entries, found.entries])
-            seen = SeenEntries(queue.reader, entries, np.concatenate([seen.matches, found.matches]))
+            entries = EntryColumns.concatenated([seen.entries, block.entries])
+            seen = SeenEntries(queue.reader, entries, np.concatenate([seen.matches, block.matches]))
             if room is not None:
                 shown = seen.newest(room, size)
                 self._unshown += len(seen.entries) - len(shown.entries)

@@ -103,10 +103,10 @@ class TopicFilters:
         history = self.histories.get(name)
         if history is not None and history.versions:
             return history.versions
-        there = [each.name for each in self.latest()]
-        near = meant(name, there)
+        names = [latest.name for latest in self.latest()]
+        near = meant(name, names)
         hint = f"save it with: rocketray filter save {self.topic} {name}"
-        if there:
+        if names:
             hint = (
                 f"did you mean {near[0]!r}?" if near else f"see: rocketray filter list {self.topic}"
             )
@@ -127,14 +127,14 @@ class TopicFilters:
         versions = self.versions(name.name)
         if name.version is None:
             return versions[-1]
-        for each in versions:
-            if each.version == name.version:
-                return each
+        for saved in versions:
+            if saved.version == name.version:
+                return saved
         first, last = versions[0].version, versions[-1].version
-        there = f"version {last}" if first == last else f"versions {first} to {last}"
+        existing = f"version {last}" if first == last else f"versions {first} to {last}"
         raise ConfigError(
-            f"filter {name.name!r} of topic {self.topic!r} has {there}, not {name.version}; see: "
-            f"rocketray filter show {self.topic} {name.name}"
+            f"filter {name.name!r} of topic {self.topic!r} has {existing}, not {name.version}; "
+            f"see: rocketray filter show {self.topic} {name.name}"
         )
 
     def with_saved(
@@ -238,7 +238,7 @@ def book_json(book: FilterBook) -> dict[str, Any]:
             "filters": {
                 name: {
                     "lastVersion": history.last_version,
-                    "versions": [_entry(each) for each in history.versions],
+                    "versions": [_entry(version) for version in history.versions],
                 }
                 for name, history in filters.histories.items()
             },
@@ -259,16 +259,16 @@ def _history(topic: str, name: str, value: Mapping[str, Any]) -> _History:
         NamedFilter(
             topic,
             name,
-            int(each["version"]),
+            int(version["version"]),
             replace(
-                Subscription.from_json(each["filter"]),
-                named=str(FilterName(name, int(each["version"]))),
+                Subscription.from_json(version["filter"]),
+                named=str(FilterName(name, int(version["version"]))),
             ),
-            str(each["note"]),
-            int(each["createdMs"]),
-            str(each["createdBy"]),
+            str(version["note"]),
+            int(version["createdMs"]),
+            str(version["createdBy"]),
         )
-        for each in value["versions"]
+        for version in value["versions"]
     )
     return _History(int(value["lastVersion"]), versions)
 

@@ -35,19 +35,19 @@ def join_by_filter(
     """
     if not isinstance(chosen, FilterName):
         return join(chosen)
-    found = filters.for_group(group, topic, chosen)
+    named = filters.for_group(group, topic, chosen)
     for _ in range(_ATTEMPTS_MAX):
         try:
-            member = join(found.subscription)
+            member = join(named.subscription)
         except SubscriptionConflictError:
             now = filters.for_group(group, topic, chosen)
-            if now.subscription == found.subscription:
+            if now.subscription == named.subscription:
                 raise
-            found = now
+            named = now
         else:
-            _tell(group, topic, chosen, found)
+            _tell(group, topic, chosen, named)
             return member
-    return join(found.subscription)  # its error, if any, is the caller's
+    return join(named.subscription)  # its error, if any, is the caller's
 
 
 def _tell(group: str, topic: str, chosen: FilterName, found: GroupFilter) -> None:

@@ -126,8 +126,8 @@ def attempt(
         first = attempt(items[:half], store, where)
         if first.waiting:  # later items must not overtake it
             return Attempt(first.done, first.refused, [*first.waiting, *items[half:]])
-        rest = attempt(items[half:], store, where)
-        return Attempt(first.done + rest.done, first.refused + rest.refused, rest.waiting)
+        second = attempt(items[half:], store, where)
+        return Attempt(first.done + second.done, first.refused + second.refused, second.waiting)
     except StreamError as error:
         _LOG.warning("%d messages for %s are delivered later: %s", len(items), where, error)
         return Attempt([], [], [*items])

@@ -133,7 +133,7 @@ class Compaction:
         if old_bytes <= 2 * self._alive_bytes:
             return 0
         most_bytes = min(_COPY_BYTES, segment_bytes // 4)  # a batch has to fit into one file
-        for part in portions(alive, lambda each: each[1].size, most_bytes):
+        for part in portions(alive, lambda entry: entry[1].size, most_bytes):
             if not self._copy(reader, keys, part):
                 return 0
         gone = self._writer.expire(_SUPERSEDED, cut.queue_offset, disk)
@@ -141,7 +141,7 @@ class Compaction:
             "%s/%d: %d of %d bytes are live and were stored again; %d files were removed",
             topic, queue_id, self._alive_bytes, old_bytes, len(gone),
         )  # fmt: skip
-        return sum(one.file.size for one in gone)
+        return sum(expired.file.size for expired in gone)
 
     def _copy(
         self, reader: QueueReader, keys: LastOfKeys, part: list[tuple[bytes | int, Last]]
@@ -155,7 +155,7 @@ class Compaction:
             return True
         columns = [reader.entries(last.queue_offset, last.queue_offset + 1) for _, last in part]
         stored = reader.messages(EntryColumns.concatenated(columns))
-        messages = [ForwardedMessage.of(one, topic=topic) for one in stored]
+        messages = [ForwardedMessage.of(message, topic=topic) for message in stored]
 
         def build() -> EncodedBatch | None:
             keys.read_to(int(self._writer.store.reads.max_queue_offset(topic, queue_id)))

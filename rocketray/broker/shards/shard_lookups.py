@@ -78,18 +78,18 @@ class ShardLookups:
     def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
         """Return the first messages stored from *begin_ms* up to and including *end_ms*."""
         reads = self.writer.store.reads
-        found: list[StoredMessage] = []
+        messages: list[StoredMessage] = []
         with self.writer.reading():
             first = reads.queue_offset_by_time(self.topic, self.queue_id, begin_ms)
             end = reads.max_queue_offset(self.topic, self.queue_id)
             ranges = reads.gaps(self.topic, self.queue_id).outside(first, end)
-            for offset in chain.from_iterable(range(*each) for each in ranges):
-                if len(found) == min(max_count, QUERY_MAX):
+            for offset in chain.from_iterable(range(*span) for span in ranges):
+                if len(messages) == min(max_count, QUERY_MAX):
                     break
                 entry = reads.queue_entry(self.topic, self.queue_id, offset)
                 message = reads.view(entry.physical_offset)
                 if message.store_timestamp_ms > end_ms:
                     break
                 if message.store_timestamp_ms >= begin_ms:
-                    found.append(message)
-        return found
+                    messages.append(message)
+        return messages

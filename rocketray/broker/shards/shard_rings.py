@@ -103,8 +103,8 @@ class ShardRings:
         """Store a ring's frames; return their number, and whether any is to be on disk."""
         count, to_disk = 0, False
         try:
-            found = ring.look()
-            while found:
+            has_frames = ring.look()
+            while has_frames:
                 stored, some_to_disk = self._appends.store_ordinary(ring)
                 count += stored
                 to_disk |= some_to_disk

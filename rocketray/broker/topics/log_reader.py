@@ -64,16 +64,16 @@ class LogReader:
         Raises:
             CorruptRecordError: a message is damaged.
         """
-        found = self._take(positions, max_messages)
+        messages = self._take(positions, max_messages)
         end_s = time.monotonic() + timeout_s
-        while not found and time.monotonic() < end_s and not self._interrupted.is_set():
+        while not messages and time.monotonic() < end_s and not self._interrupted.is_set():
             rung = self._doorbell.count()
-            found = self._take(positions, max_messages)
-            if not found:
+            messages = self._take(positions, max_messages)
+            if not messages:
                 self._doorbell.wait(rung, _LOOK_AGAIN_S)
                 self._interrupted.wait(_LET_OTHERS_RUN_S)
         self._interrupted.clear()
-        return found
+        return messages
 
     def pack(self, queue: Queue, position: int, max_messages: int) -> bytes:
         """Return what :meth:`read` finds in one queue, as a frame (packed_records.py); b"" if none.

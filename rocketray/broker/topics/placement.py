@@ -55,12 +55,12 @@ def spread_over(disks: Iterable[DiskSpace], present: Sequence[str], queues: int)
     """
     candidates = sorted(disks, key=lambda disk: (-disk.free_bytes, disk.disk))
     of_disk = Counter(present)
-    zones = {each.disk: each.zone for each in candidates}
+    zones = {space.disk: space.zone for space in candidates}
     of_zone: Counter[str] = Counter(zones[disk] for disk in present if disk in zones)
     placed = [*present]
     while len(placed) < queues:
         # Of equals, min() takes the first one, which has the most room.
-        best = min(candidates, key=lambda each: (of_zone[each.zone], of_disk[each.disk]))
+        best = min(candidates, key=lambda space: (of_zone[space.zone], of_disk[space.disk]))
         placed.append(best.disk)
         of_zone[best.zone] += 1
         of_disk[best.disk] += 1
@@ -96,12 +96,12 @@ def rebalanced(disks: Iterable[DiskSpace], present: Sequence[str]) -> list[Queue
     """
     counts = Counter(present)
     # Queues in place of bytes: of equal disks, those that have the most now keep theirs.
-    known = [DiskSpace(each.disk, each.zone, counts[each.disk]) for each in disks]
-    names = {each.disk for each in known}
+    spaces = [DiskSpace(space.disk, space.zone, counts[space.disk]) for space in disks]
+    names = {space.disk for space in spaces}
     movable = [queue_id for queue_id, disk in enumerate(present) if disk in names]
     if not movable:
         return []
-    wanted = Counter(spread_over(known, (), len(movable)))
+    wanted = Counter(spread_over(spaces, (), len(movable)))
     targets = iter((wanted - counts).elements())
     surplus = {disk: counts[disk] - wanted[disk] for disk in names}
     moves = []

@@ -109,11 +109,11 @@ def topics_in(directory: Path) -> dict[str, list[int]]:
         queues = directory.glob("consumequeue/*/*")
     else:
         raise _no_store(directory)
-    found: dict[str, list[int]] = {}
+    queue_ids: dict[str, list[int]] = {}
     for queue in sorted(queues):
         if queue.name.isdecimal() and queue.is_dir():
-            found.setdefault(queue.parent.name, []).append(int(queue.name))
-    return found
+            queue_ids.setdefault(queue.parent.name, []).append(int(queue.name))
+    return queue_ids
 
 
 def _no_store(directory: Path) -> StoreError:
@@ -122,7 +122,7 @@ def _no_store(directory: Path) -> StoreError:
 
 def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueView]:
     """Return the shards of a topic, each as far as its control page says."""
-    found = []
+    views = []
     # By number: the names have no leading zeros.
     directories = shards.glob("*") if only is None else [only]
     for directory in sorted(directories, key=lambda path: path.name.zfill(20)):
@@ -134,8 +134,8 @@ def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueVi
         if only is not None and not (directory / "consumequeue" / topic).is_dir():
             continue
         reader = QueueReader(directory, topic, queue_id)
-        found.append(QueueView(queue_id, page.minimum(), page.visible(), reader, directory))
-    return found
+        views.append(QueueView(queue_id, page.minimum(), page.visible(), reader, directory))
+    return views
 
 
 def _of_store(directory: Path, topic: str) -> list[QueueView]:
