@@ -261,6 +261,6 @@ def agent_doubts(connection: AppNode, agents: Iterable[Any]) -> list[str]:
         from rocketray.broker.filtering.filter_advice import doubts  # noqa: PLC0415 - for the check
 
         topics = channel.matching(connection.topics.all() if channel.pattern else {})
-        found = doubts(data, topics, subscription)
-        lines.extend(f"agent {agent.name}: {line}" for line in found)
+        reasons = doubts(data, topics, subscription)
+        lines.extend(f"agent {agent.name}: {line}" for line in reasons)
     return lines

@@ -370,10 +370,10 @@ async def withdraw(
     end = asyncio.get_running_loop().time() + grace_s
     for delivery in deliveries - gaps:
         delivery.is_withdrawn = True
-    await _wait_while(lambda: is_leased() and any(not one.is_passed for one in gaps), end)
+    await _wait_while(lambda: is_leased() and any(not gap.is_passed for gap in gaps), end)
     for delivery in gaps:
         delivery.is_withdrawn = True
-    await _wait_while(lambda: any(one.is_active for one in deliveries), end)
+    await _wait_while(lambda: any(delivery.is_active for delivery in deliveries), end)
 
 
 async def until_through(deliveries: Collection[Delivery], may_wait: Callable[[], bool]) -> None:

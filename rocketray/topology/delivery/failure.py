@@ -129,10 +129,10 @@ async def _settle(
             _log(inbox, who, place, f"attempt {attempt}, again in {pause_s:g} s", error)
         return False
     attempts = attempt if is_held else None
-    given = await owner.give_back(delivery, delivery.cursor, reason, attempts)
-    if given is None and not delivery.acks.has(delivery.cursor):
+    outcome = await owner.give_back(delivery, delivery.cursor, reason, attempts)
+    if outcome is None and not delivery.acks.has(delivery.cursor):
         return False  # its queue was revoked
-    _log(inbox, who, place, given or "and was acknowledged meanwhile", error)
+    _log(inbox, who, place, outcome or "and was acknowledged meanwhile", error)
     return True
 
 

@@ -356,7 +356,9 @@ class Feed:
         is_over = span > self._flow.span
         if is_over and self.rules.rests:
             waiting = self._ledger.outstanding()
-            is_over = any(one.acks.are_required for one in waiting if one.queue_id == queue_id)
+            is_over = any(
+                delivery.acks.are_required for delivery in waiting if delivery.queue_id == queue_id
+            )
         if is_over and not self._is_held:
             logger.warning(
                 "group %s pauses: %d messages of topic %s queue %d follow one that is not finished",

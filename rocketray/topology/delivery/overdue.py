@@ -39,12 +39,12 @@ class OverdueWatch:
         times.
         """
         held, left = set[tuple[Delivery, int]](), set[tuple[Delivery, int]]()
-        for one in deliveries:
-            if one.is_withdrawn:
+        for delivery in deliveries:
+            if delivery.is_withdrawn:
                 continue
-            if one.is_active and not one.is_passed:
-                held.add((one, one.cursor))
-            left.update((one, index) for index in one.acks.missing(one.cursor))
+            if delivery.is_active and not delivery.is_passed:
+                held.add((delivery, delivery.cursor))
+            left.update((delivery, index) for index in delivery.acks.missing(delivery.cursor))
         here = held | left
         # The earlier of both times, so that a clock that was set back counts from its present time.
         self._since = {key: min(self._since.get(key, now_ms), now_ms) for key in here}

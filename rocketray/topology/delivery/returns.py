@@ -152,8 +152,8 @@ class Returns:
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:  # one failure must not end the task of all
                 if len(batch) > 1:
-                    for one in batch:
-                        await self._send([one])
+                    for returned in batch:
+                        await self._send([returned])
                     return
                 logger.error(  # noqa: TRY400  # of our errors the sentence says it all
                     "message %s cannot be sent back, so its queue is not committed past it: %s",
@@ -163,8 +163,8 @@ class Returns:
                 asyncio.get_running_loop().call_later(_REFUSED_RETRY_S, self._again, batch[0])
                 return
             else:
-                for one in batch:
-                    one.on_stored()
+                for returned in batch:
+                    returned.on_stored()
                 await self._end(len(batch))
                 return
 

@@ -245,9 +245,9 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         if changelog is None:
             return
         # A queue that the changelog lacks has no former owner's changes.
-        owned = [one for one in owned if one[0] < changelog.queues]
+        owned = [part for part in owned if part[0] < changelog.queues]
         newest = await asyncio.gather(
-            *(asyncio.to_thread(fence_queue, connection, changelog, *one) for one in owned)
+            *(asyncio.to_thread(fence_queue, connection, changelog, *part) for part in owned)
         )
         for (queue_id, epoch), newer in zip(owned, newest, strict=True):
             if newer > epoch:

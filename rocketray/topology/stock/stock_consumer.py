@@ -72,8 +72,8 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         connection = await self.transport.connect()
         self._topics = set(topics)
         deleted: frozenset[str] = frozenset() if self._member is None else self._member.deleted
-        there = [topic for topic in self._topics if topic_name(topic) not in deleted]
-        counts = {topic: await self.transport.queue_count(topic) for topic in there}
+        existing = [topic for topic in self._topics if topic_name(topic) not in deleted]
+        counts = {topic: await self.transport.queue_count(topic) for topic in existing}
         if self._log is None:
             self._log = NodeLog(connection)
         if self.app.client_only:
@@ -313,7 +313,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         active = self._assigned if active_partitions is None else active_partitions
         wanted = {tp: self._position[tp] for tp in active if tp in self._position}
         try:
-            found = await self.loop.run_in_executor(
+            by_queue = await self.loop.run_in_executor(
                 self._reading,
                 self._log.read,
                 {_queue(tp): position for tp, position in wanted.items()},
@@ -332,7 +332,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._outages.works("queues")
         records = {}
         for tp, position in wanted.items():
-            messages = found.get(_queue(tp))
+            messages = by_queue.get(_queue(tp))
             if messages and self._position.get(tp) == position:
                 records[tp] = messages
                 self._ends[tp] = self._known_end(tp)

@@ -92,13 +92,13 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         if topic not in self._queue_counts:
             connection = await self.connect()
             try:
-                found = await asyncio.to_thread(connection.topics.get, topic_name(topic))
+                config = await asyncio.to_thread(connection.topics.get, topic_name(topic))
             except TopicNotFoundError:
                 if not self.app.conf.topic_allow_declare:
                     raise
                 await self.create_topic(topic, _declared_queues(self.app, topic))
             else:
-                self._queue_counts[topic] = found.queues
+                self._queue_counts[topic] = config.queues
         return self._queue_counts[topic]
 
     def forget(self, topic: str) -> None:

@@ -70,7 +70,7 @@ class PartReader:
                 continue
             # The records of new owners (broker/shards/ownership_fence.py) are in the queue, and no
             # changes.
-            own = [one for one in changes if epoch_of(one) is None]
+            own = [change for change in changes if epoch_of(change) is None]
             await self.apply(own)
             # What recovery found lost has offsets, too; without changes, it is all that is left.
             self.next_offset = changes[-1].queue_offset + 1 if changes else end

@@ -138,13 +138,13 @@ def _may_hide(value: Any) -> bool:
         # The difference is NaN for NaN and for both infinities, and NaN differs from everything.
         return bool(value - value != 0.0)
     if kind is dict:
-        for key, each in value.items():
+        for key, item in value.items():
             # A key of another type may be such a number itself, so it always takes the slow path.
-            if key.__class__ is not str or (each.__class__ not in _PLAIN and _may_hide(each)):
+            if key.__class__ is not str or (item.__class__ not in _PLAIN and _may_hide(item)):
                 return True
         return False
     if kind is list or kind is tuple:
-        return any(each.__class__ not in _PLAIN and _may_hide(each) for each in value)
+        return any(item.__class__ not in _PLAIN and _may_hide(item) for item in value)
     if kind in _PLAIN:
         return False
     return not hasattr(value, "__json__") or _may_hide(value.__json__())
@@ -176,17 +176,17 @@ def _text(value: Any, place: str) -> str:  # noqa: C901, PLR0911  # one line a t
         return orjson.dumps(float(value)).decode()
     if isinstance(value, dict):
         pairs = (
-            f"{_key(key, place)}:{_text(each, f'{place}.{key}' if place else str(key))}"
-            for key, each in value.items()
+            f"{_key(key, place)}:{_text(item, f'{place}.{key}' if place else str(key))}"
+            for key, item in value.items()
         )
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_text(each, f'{place}[{n}]') for n, each in enumerate(value))}]"
+        return f"[{','.join(_text(item, f'{place}[{n}]') for n, item in enumerate(value))}]"
     if isinstance(value, datetime | date | time | UUID):
         return _time_or_id(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         # orjson leaves out fields with an underscore, too.
-        names = [each.name for each in dataclasses.fields(value) if each.name[0] != "_"]
+        names = [field.name for field in dataclasses.fields(value) if field.name[0] != "_"]
         return _text({name: getattr(value, name) for name in names}, place)
     try:
         written = _default(value)

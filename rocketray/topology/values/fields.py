@@ -42,12 +42,12 @@ class MessageFields:
             )
         # Private, but the only list that has the fields of base classes, too;
         # test_faust_contract.py fails when Faust moves it.
-        known = list(record_type._options.fields or ())  # noqa: SLF001  # contract-tested
+        declared = list(record_type._options.fields or ())  # noqa: SLF001  # contract-tested
         for name in named:
-            if name not in known:
+            if name not in declared:
                 raise ConfigError(
                     f"topic {topic!r}: {value_type.__name__} has no field {name!r}; "
-                    f"it has {', '.join(known)}"
+                    f"it has {', '.join(declared)}"
                 )
 
     def tag_of(self, value: Any) -> str | None:

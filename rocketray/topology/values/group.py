@@ -88,8 +88,8 @@ def make_subscription(
 
     Parses and imports now, so a wrong expression raises where it is declared.
     """
-    given = {"tags": tags, "sql": sql, "where": where}
-    named = [name for name, value in given.items() if value is not None]
+    choices = {"tags": tags, "sql": sql, "where": where}
+    named = [name for name, value in choices.items() if value is not None]
     if len(named) > 1:
         raise ConfigError(
             f"an agent takes one of tags, sql and where, not {' and '.join(named)}; "
@@ -130,11 +130,11 @@ def make_filter(
         "dialect": dialect,
         "on_filter_error": None if on_filter_error == "stop" else on_filter_error,
     }
-    given = [name for name, value in others.items() if value is not None]
-    if given:
+    surplus = [name for name, value in others.items() if value is not None]
+    if surplus:
         raise ConfigError(
             f"filter={named!r:.80} names a whole filter, with its dialect and its policy for "
-            f"errors; leave out {' and '.join(given)}"
+            f"errors; leave out {' and '.join(surplus)}"
         )
     return FilterName.parse(named)
 
@@ -157,7 +157,7 @@ class DeclaredGroups:
         group, chosen = check_group(membership.group), membership.subscription
         strategy = self._strategies.setdefault(group, membership.strategy)
         if strategy != membership.strategy:
-            names = (f"strategy {each!r}" for each in (strategy, membership.strategy))
+            names = (f"strategy {name!r}" for name in (strategy, membership.strategy))
             raise StrategyConflictError(group, ", ".join(topics), *names)
         if isinstance(chosen, Subscription) and chosen.expression_type == "CLASS":
             self._predicates.add(chosen.expression)

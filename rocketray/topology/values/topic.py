@@ -327,21 +327,21 @@ def _check_types(options: Mapping[str, Any]) -> None:
     """Raise for a key_type or value_type that is an instance, or no class for another reason."""
     names = ", ".join(map(repr, options.get("topics") or ())) or "of a pattern"
     for option in ("key_type", "value_type"):
-        given = options.get(option)
-        if given is None:
+        declared = options.get(option)
+        if declared is None:
             continue
-        if isinstance(given, type):
-            if options.get("schema") is None and not can_be_read(given):
+        if isinstance(declared, type):
+            if options.get("schema") is None and not can_be_read(declared):
                 raise ConfigError(
-                    f"topic {names}: {option} is {given.__name__}, which no consumer could make of "
-                    "JSON; give a subclass of rr.Record, or a schema= of your own"
+                    f"topic {names}: {option} is {declared.__name__}, which no consumer could make "
+                    "of JSON; give a subclass of rr.Record, or a schema= of your own"
                 )
             continue
         instead = "str, int, or a subclass of rr.Record"
-        if isinstance(given, faust.Record):
-            instead = f"the class: {option}={type(given).__name__}"
+        if isinstance(declared, faust.Record):
+            instead = f"the class: {option}={type(declared).__name__}"
         raise ConfigError(
-            f"topic {names}: {option} is {given!r:.60} and not a class; give {instead}"
+            f"topic {names}: {option} is {declared!r:.60} and not a class; give {instead}"
         )
 
 
@@ -473,23 +473,23 @@ class Declarations:
             if create and self._app.conf.topic_allow_declare:
                 count = queues or self._app.conf.topic_partitions
                 policy = retention_policy(retention)
-                found = await asyncio.to_thread(
+                config = await asyncio.to_thread(
                     partial(connection.topics.ensure, topic, count, ack=ack),
                     retention=policy,
                     internal=internal,
                 )
             else:
-                found = (await asyncio.to_thread(connection.topics.all)).get(topic)
-            self._queue_counts[topic] = None if found is None else found.queues
-        if found is not None and queues is not None and found.queues < queues:
+                config = (await asyncio.to_thread(connection.topics.all)).get(topic)
+            self._queue_counts[topic] = None if config is None else config.queues
+        if config is not None and queues is not None and config.queues < queues:
             logger.warning(
                 "topic %s has %d queues, and the app declares %d; give it more with: "
                 "rocketray topics alter %s --queues %d",
-                topic, found.queues, queues, topic, queues,
+                topic, config.queues, queues, topic, queues,
             )  # fmt: skip
-        if found is not None and ack is not None and found.ack != ack:
+        if config is not None and ack is not None and config.ack != ack:
             logger.warning(
                 "topic %s acknowledges %s, and the app declares ack=%r; change it with: "
                 "rocketray topics alter %s --ack %s",
-                topic, f"from {found.ack}" if found.ack else "as its node says", ack, topic, ack,
+                topic, f"from {config.ack}" if config.ack else "as its node says", ack, topic, ack,
             )  # fmt: skip

@@ -159,13 +159,15 @@ class _Readers:
             return self._array(tuple, self._items(arguments))
         self.are_ours = True
         members = get_type_hints(kind).values() if is_named else arguments
-        readers = [self.reader(each) or _as_it_is for each in members]
+        readers = [self.reader(member) or _as_it_is for member in members]
         make = kind._make if is_named else tuple
 
         def read(value: Any) -> Any:
             if not isinstance(value, list):
                 return value
-            return make(read(each) for read, each in zip(readers, value, strict=True))
+            return make(
+                read_member(member) for read_member, member in zip(readers, value, strict=True)
+            )
 
         return read
 
@@ -184,7 +186,7 @@ class _Readers:
         def read(value: Any) -> Any:
             if not isinstance(value, dict):
                 return value
-            return {read_key(key): read_value(each) for key, each in value.items()}
+            return {read_key(key): read_value(member) for key, member in value.items()}
 
         return read
 
