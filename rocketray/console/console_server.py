@@ -203,8 +203,8 @@ class Console:
         async def follow(send: _Send) -> None:
             looked_s = clock()
             while True:
-                found = await self._link.run(tail.step)
-                await send("step", found, tail.positions)
+                step = await self._link.run(tail.step)
+                await send("step", step, tail.positions)
                 # Files are read without the node, so its end would not be noticed otherwise.
                 if clock() - looked_s > _LOOK_FOR_QUEUES_S:
                     looked_s = clock()
@@ -226,12 +226,12 @@ class Console:
             while True:
                 try:
                     record = await self._record(name, request, without=_ONCE)
-                    found = "live", self._renderer.live(request, name, record)
+                    update = "live", self._renderer.live(request, name, record)
                 except (StreamError, OSError) as error:
-                    found = "node", str(error)
-                if found != before or clock() - sent_s > _BEAT_S:
-                    before, sent_s = found, clock()
-                    event, text = found
+                    update = "node", str(error)
+                if update != before or clock() - sent_s > _BEAT_S:
+                    before, sent_s = update, clock()
+                    event, text = update
                     await send(event, {"html" if event == "live" else "away": text})
                 await asyncio.sleep(_LIVE_S)
 

@@ -101,13 +101,13 @@ class FilterForm:
         Raises:
             NodeElsewhereError: all queues of the topic are on other machines.
         """
-        found = described(node, self.group, self.topic)
+        description = described(node, self.group, self.topic)
         new, name = self.chosen(node)
-        filters = found.subscription, new
+        filters = description.subscription, new
         within = PreviewRange(limit=_SCANNED_MAX)
         here = queues_of(node, node.topics.get(self.topic))
         compared = diff_filters(
-            here.directories, self.topic, filters, within, found.offsets, show=_EXAMPLES
+            here.directories, self.topic, filters, within, description.offsets, show=_EXAMPLES
         )
         record = {"group": self.group, "topic": self.topic, **diff_record(filters, compared)}
         waiting = waiting_retries(node, self.group, scan_max=_SCANNED_MAX).to_json()

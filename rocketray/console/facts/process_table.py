@@ -36,14 +36,14 @@ def processes_of(data: Path, proc: Path = _PROC) -> list[dict[str, Any]]:
     for entry in proc.iterdir():
         if entry.name.isdecimal() and (parent := _parent(entry)) is not None:
             below.setdefault(parent, []).append(int(entry.name))
-    found, left = [], [root]
+    records, left = [], [root]
     while left:
         pid = left.pop()
         left += below.pop(pid, [])
         record = _record(proc / str(pid))
         if record is not None:
-            found.append(record)
-    return sorted(found, key=lambda each: -each["memory"])
+            records.append(record)
+    return sorted(records, key=lambda record: -record["memory"])
 
 
 def _parent(entry: Path) -> int | None:

@@ -31,7 +31,7 @@ def message(node: NodeClient, query: Query, context: PageContext) -> dict[str, A
     ``copies`` are the commands that send them again, and ``traces`` the ids of their traces. Queues
     on ``unknownDisks``, which do not answer, are left out.
     """
-    names = sorted(one.name for one in node.topics.all().values() if not one.internal)
+    names = sorted(config.name for config in node.topics.all().values() if not config.internal)
     by, value = query.get("by", "key"), query.get("value", "").strip()
     record: dict[str, Any] = {"topics": names, "topic": query.get("topic", ""), "by": by}
     record |= {"value": value, "messages": None, "copies": [], "traces": [], "explanations": []}
@@ -40,18 +40,18 @@ def message(node: NodeClient, query: Query, context: PageContext) -> dict[str, A
         return record
     name = named(query, "topic", check_topic)
     node.topics.get(name)
-    there = of_disks_there(node)
-    homes = node.disks.homes() if there.away else {}
-    record["unknownDisks"] = sorted(homes[disk].uuid for disk in there.away)
-    found = _look_up(there, name, by, value)
-    record["messages"] = [to_json(one) for one in found]
-    record["copies"] = [json_fields(send_again(one)) for one in found]
-    record["traces"] = [_trace(one, context.trace_url) for one in found]
-    if len(found) == 1:
-        readers = sorted({one.group for one in node.groups.all() if one.topic == name})
+    answering = of_disks_there(node)
+    homes = node.disks.homes() if answering.away else {}
+    record["unknownDisks"] = sorted(homes[disk].uuid for disk in answering.away)
+    messages = _look_up(answering, name, by, value)
+    record["messages"] = [to_json(stored) for stored in messages]
+    record["copies"] = [json_fields(send_again(stored)) for stored in messages]
+    record["traces"] = [_trace(stored, context.trace_url) for stored in messages]
+    if len(messages) == 1:
+        readers = sorted({group.group for group in node.groups.all() if group.topic == name})
         # Each reads the message and runs the group's filter on it.
         for reader in readers[:_GROUPS_EXPLAINED_MAX]:
-            ask = partial(inquire, node, found[0].offset_message_id, reader, name)
+            ask = partial(inquire, node, messages[0].offset_message_id, reader, name)
             told, unknown = known(ask)
             record["explanations"].append(
                 {"group": reader, **(told.to_json() if told else {}), "unknown": unknown}
@@ -67,16 +67,17 @@ def letters(node: NodeClient, query: Query, context: PageContext) -> dict[str, A
     if query.get("group"):
         name = named(query, "group", check_group)
         text = query.get("filter", "")
-        found = letters_there(node.letters, name, letters_filter(text))
+        listed = letters_there(node.letters, name, letters_filter(text))
         if query.get("dry"):
-            listed = list(found)
-            record["would"] = sum(not done for _, done in listed)
-            found = iter(listed)
+            every = [*listed]
+            record["would"] = sum(not done for _, done in every)
+            listed = iter(every)
         record |= {
             "group": name,
             "filter": text,
             "letters": [
-                letter_record(one, is_redriven=done) for one, done in islice(found, _LETTERS_MAX)
+                letter_record(letter, is_redriven=done)
+                for letter, done in islice(listed, _LETTERS_MAX)
             ],
             "max": _LETTERS_MAX,
         }

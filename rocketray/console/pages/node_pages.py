@@ -43,15 +43,18 @@ def apps(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any
     more, and ``bytes`` the size of its log.
     """
     hosts, unknown = known(partial(context.host_records, node))
-    living = sorted({one.group for one in node.groups.all() if one.members.keys() - one.unheard})
+    living = sorted(
+        {group.group for group in node.groups.all() if group.members.keys() - group.unheard}
+    )
     changelogs = sorted(
-        (one for one in node.topics.all().values() if _is_changelog(one)), key=lambda one: one.name
+        (config for config in node.topics.all().values() if _is_changelog(config)),
+        key=lambda config: config.name,
     )
     return {
         "hosts": hosts,
         "unknown": unknown,
         "groupsWithMembers": living,
-        "tables": [_table(of_disks_there(node), one) for one in changelogs],
+        "tables": [_table(of_disks_there(node), config) for config in changelogs],
     }
 
 
@@ -68,8 +71,8 @@ def node_page(node: NodeClient, query: Query, context: PageContext) -> dict[str,
     processes, unknown_processes = known(lambda: processes_of(_directory(context)))
     topics = node.topics.all()
     disks = [
-        {key: value for key, value in one.items() if key != "name"}
-        for one in disk_records(node, topics)
+        {key: value for key, value in record.items() if key != "name"}
+        for record in disk_records(node, topics)
     ]
     return {
         "release": __version__,

@@ -203,18 +203,18 @@ def tail_record(ask: AskNode, request: TailRequest, most: int = _RECORD_MAX) -> 
     ``unread`` are queues from which nothing came. Raises as :meth:`TailRequest.prepare`.
     """
     tail = DisksTail(ask, ask(request.prepare))
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     ends_s = time.monotonic() + _RECORD_S
     try:
-        while tail.has_more and len(found) < most and time.monotonic() < ends_s:
+        while tail.has_more and len(messages) < most and time.monotonic() < ends_s:
             before = tail.counts
             for seen in tail.read():
-                if len(found) < most:
-                    found.append(seen_record(seen))
+                if len(messages) < most:
+                    messages.append(seen_record(seen))
             if tail.counts == before:
                 time.sleep(_PAUSE_S)  # another disk's messages are on their way
         is_complete = not tail.has_more
-        return {"messages": found, "complete": is_complete, **counts_record(tail)}
+        return {"messages": messages, "complete": is_complete, **counts_record(tail)}
     finally:
         tail.close()
 
@@ -232,14 +232,14 @@ def check_record(data: Path | None, ask: AskFilter, query: Mapping[str, str]) ->
     try:
         subscription = request.subscription(ask)
         has_messages = data is not None and shard_directory(data, topic or "-", 0).parent.is_dir()
-        found = checked_filter(subscription, data if has_messages else None, topic or None)
+        checked = checked_filter(subscription, data if has_messages else None, topic or None)
     except FilterSyntaxError as error:
         return {**refused_filter(error), "caret": str(error)}
     except (ConfigError, TopicNotFoundError) as error:
         if request.kind != _NAME:
             raise
         return {"expression": expression, "valid": False, "error": str(error), "caret": None}
-    return {**found.record(), "caret": None}
+    return {**checked.record(), "caret": None}
 
 
 def _positions(text: str) -> dict[int, int | None]:

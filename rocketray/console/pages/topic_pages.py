@@ -29,21 +29,21 @@ _FORM = ("dry", "topic", "queue", "goal", "at", "kind", "filter")
 def topics(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
     """Return the topics with their messages, rates and groups; ``all`` adds the node's own."""
     node = of_disks_there(node)
-    configs = sorted(node.topics.all().values(), key=lambda one: one.name)
-    shown = [one for one in configs if query.get("all") or not one.internal]
+    configs = sorted(node.topics.all().values(), key=lambda config: config.name)
+    shown = [config for config in configs if query.get("all") or not config.internal]
     groups = node.groups.all()
     rows = []
     for config in shown:
         shards, unknown = shards_of(node, config)
         # None where a shard does not answer; an empty list, of a topic without any, is no sum
         # either.
-        count = shards and sum(one.max_queue_offset - one.min_queue_offset for one in shards)
+        count = shards and sum(shard.max_queue_offset - shard.min_queue_offset for shard in shards)
         rows.append(
             {
                 **topic_record(config),
                 "messages": 0 if shards == [] else count,
                 "rate": context.samples.rate(config.name),
-                "groups": sorted({one.group for one in groups if one.topic == config.name}),
+                "groups": sorted({group.group for group in groups if group.topic == config.name}),
                 "unknown": unknown,
             }
         )
@@ -87,16 +87,16 @@ def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
     would change, as ``groups seek`` and ``groups migrate`` with ``--dry-run``.
     """
     name = named(query, "group", check_group)
-    found = [one for one in node.groups.all() if one.group == name]
-    if not found:
+    descriptions = [description for description in node.groups.all() if description.group == name]
+    if not descriptions:
         raise ConfigError(f"there is no group {name!r}")
     rows = []
-    for one in sorted(found, key=lambda one: one.topic):
-        queues, unknown = known(partial(_progress, node, one))
-        progress = one.plan and node.groups.change_progress(name, one.topic)
+    for description in sorted(descriptions, key=lambda description: description.topic):
+        queues, unknown = known(partial(_progress, node, description))
+        progress = description.plan and node.groups.change_progress(name, description.topic)
         rows.append(
             {
-                **_group_row(node, one, context),
+                **_group_row(node, description, context),
                 "queues": queues,
                 "unknownQueues": unknown,
                 "plan": progress and plan_record(progress),
@@ -126,21 +126,23 @@ def _filters(node: NodeClient, name: str) -> dict[str, Any]:
     return {"filters": records, "unknownFilters": unknown}
 
 
-def _group_row(node: NodeClient, one: GroupDescription, context: PageContext) -> dict[str, Any]:
-    found, unknown = known(partial(_lag_of, node, one))
-    kinds = {each.exactness.value for each in (found or {}).values()} - {Exactness.EXACT.value}
+def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) -> dict[str, Any]:
+    lags, unknown = known(partial(_lag_of, node, group))
+    kinds = {lag.exactness.value for lag in (lags or {}).values()} - {Exactness.EXACT.value}
     return {
-        **group_record(one),
-        "subscribed": str(one.subscription),
-        "changing": None if one.plan is None else str(one.plan.new),
-        "switched": one.plan is not None and one.plan.is_switching and bool(one.plan.switches),
-        "lag": None if found is None else sum(each.count for each in found.values()),
-        "diff": None if found is None else sum(each.diff for each in found.values()),
-        "exactness": None if found is None else min(kinds, default=Exactness.EXACT.value),
+        **group_record(group),
+        "subscribed": str(group.subscription),
+        "changing": None if group.plan is None else str(group.plan.new),
+        "switched": group.plan is not None
+        and group.plan.is_switching
+        and bool(group.plan.switches),
+        "lag": None if lags is None else sum(lag.count for lag in lags.values()),
+        "diff": None if lags is None else sum(lag.diff for lag in lags.values()),
+        "exactness": None if lags is None else min(kinds, default=Exactness.EXACT.value),
         "unknown": unknown,
-        "held": {str(queue): str(failing) for queue, failing in sorted(one.failing.items())},
-        "isRetry": one.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)),
-        "hour": context.samples.series(one.group, one.topic),
+        "held": {str(queue): str(failing) for queue, failing in sorted(group.failing.items())},
+        "isRetry": group.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)),
+        "hour": context.samples.series(group.group, group.topic),
     }
 
 
