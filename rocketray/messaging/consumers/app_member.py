@@ -247,8 +247,8 @@ class AppMember(OfOneProcess, what="consumer"):
                 self.beat()
                 self._outages.works("coordinator")
             except (ShardUnavailableError, OSError) as error:
-                said = "the coordinator does not answer, trying again: %s"
-                self._outages.failed("coordinator", said, error)
+                warning = "the coordinator does not answer, trying again: %s"
+                self._outages.failed("coordinator", warning, error)
                 # Commits and quick beats would end the wait above early, and ask without a pause.
                 self._closed.wait(HEARTBEAT_INTERVAL_S)
             except StreamError as error:

@@ -240,8 +240,8 @@ class GroupConsumer(OfOneProcess, what="consumer"):
             self._session.beat(self._send)
             self._outages.works("coordinator")
         except (ShardUnavailableError, OSError) as error:
-            said = "the coordinator does not answer, trying again: %s"
-            self._outages.failed("coordinator", said, error)
+            warning = "the coordinator does not answer, trying again: %s"
+            self._outages.failed("coordinator", warning, error)
         except StreamError as error:  # topic deleted or closed, or subscription changed
             self._failure = error
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace

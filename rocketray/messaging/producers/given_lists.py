@@ -99,8 +99,8 @@ class GivenLists:
         made = []
         for number, body in enumerate(self.bodies):
             keys = _entry(self.keys, number)
-            given = ((name, _entry(texts, number)) for name, texts in self.properties.items())
-            properties = {name: text for name, text in given if text is not None}
+            pairs = ((name, _entry(texts, number)) for name, texts in self.properties.items())
+            properties = {name: text for name, text in pairs if text is not None}
             try:
                 tags = _entry(self.tags, number)
                 made.append(

@@ -79,11 +79,15 @@ def delayed_parts(
 ) -> list[Part]:
     """Return the batches of messages that wait for a delay each."""
     placed = [
-        place_delayed(links, one, delay, queue, one.properties.get(SHARDING_KEY), now_ms=now_ms)
-        for one, delay, queue in zip(messages, delays, queues, strict=True)
+        place_delayed(
+            links, message, delay, queue, message.properties.get(SHARDING_KEY), now_ms=now_ms
+        )
+        for message, delay, queue in zip(messages, delays, queues, strict=True)
     ]
-    waiting = Messages([one.message for one in placed])
-    places = grouped(((one.message.topic, one.queue_id), at) for at, one in enumerate(placed))
+    waiting = Messages([delayed.message for delayed in placed])
+    places = grouped(
+        ((delayed.message.topic, delayed.queue_id), at) for at, delayed in enumerate(placed)
+    )
     return [
         Part(topic, queue, numbers, waiting)
         for (topic, queue), those in places.items()
@@ -98,7 +102,7 @@ def check_messages(topic: str, messages: object) -> None:
             f"the messages are {messages!r:.60}; give a list of rr.Message(topic, body), or a "
             "pyarrow Table or RecordBatch with a column body"
         )
-    if {*map(type, messages)} == {Message} and {one.topic for one in messages} == {topic}:
+    if {*map(type, messages)} == {Message} and {message.topic for message in messages} == {topic}:
         return
     for number, message in enumerate(messages):
         if not isinstance(message, Message | ForwardedMessage):
@@ -120,8 +124,8 @@ def _message_parts(
     queue_id = _chosen(links, topic, options)
     if sharding_key := options.get("sharding_key"):
         messages = [
-            replace(one, properties=with_sharding_key(one.properties, sharding_key, topic))
-            for one in messages
+            replace(message, properties=with_sharding_key(message.properties, sharding_key, topic))
+            for message in messages
         ]
     selected: list[int] = []
     if selector is not None:
@@ -141,8 +145,8 @@ def _message_parts(
             for queue, those in chosen.items()
             for numbers in cut(content, those)
         ]
-    given = [one.properties.get(SHARDING_KEY) for one in messages]
-    return _placed(links, topic, content, queue_id, given if any(given) else None)
+    keys = [message.properties.get(SHARDING_KEY) for message in messages]
+    return _placed(links, topic, content, queue_id, keys if any(keys) else None)
 
 
 def _placed(
@@ -168,10 +172,10 @@ def _by_key(
 ) -> list[Part]:
     """Return the messages of one batch by queue: that of the key, or the next one in turn."""
     turn, queues = links.next_queue(topic), links.topic(topic).queues
-    given = [keys[number] for number in numbers] if keys is not None else []
-    if not any(given):
+    own_keys = [keys[number] for number in numbers] if keys is not None else []
+    if not any(own_keys):
         return [Part(topic, turn, numbers, content, is_free=True)]
-    chosen = (turn if key is None else java_hash_code(key) % queues for key in given)
+    chosen = (turn if key is None else java_hash_code(key) % queues for key in own_keys)
     return [
         Part(topic, queue, those, content)
         for queue, those in grouped(zip(chosen, numbers, strict=True)).items()
@@ -182,21 +186,21 @@ def _list_parts(
     links: QueueLinks, topic: str, bodies: Sequence[bytes], options: ManyOptions, now_ms: int
 ) -> list[Part]:
     properties = options.get("properties") or {}
-    given = GivenLists(topic, bodies, options.get("tags"), options.get("keys"), properties)
+    lists = GivenLists(topic, bodies, options.get("tags"), options.get("keys"), properties)
     is_each = options.get("queue_selector") is not None or delay_in(options) is not None
     if is_each or not bodies:
-        return _message_parts(links, topic, given.messages(), options, now_ms)
+        return _message_parts(links, topic, lists.messages(), options, now_ms)
     queue_id = _chosen(links, topic, options)
     if sharding_key := options.get("sharding_key"):
-        given = replace(given, properties={**properties, SHARDING_KEY: sharding_key})
-    columns, keys = given.columns(), given.sharding_keys()
+        lists = replace(lists, properties={**properties, SHARDING_KEY: sharding_key})
+    columns, keys = lists.columns(), lists.sharding_keys()
     if columns is None:
-        return _message_parts(links, topic, given.messages(), options, now_ms)
+        return _message_parts(links, topic, lists.messages(), options, now_ms)
     if queue_id is None and isinstance(keys, str):
         queue_id = links.choose_queue(topic, None, keys)
     links.topic(topic)  # an unknown one is refused before anything is encoded
-    each = None if isinstance(keys, str) else keys
-    return _placed(links, topic, columns.encode(links.form(topic)), queue_id, each)
+    row_keys = None if isinstance(keys, str) else keys
+    return _placed(links, topic, columns.encode(links.form(topic)), queue_id, row_keys)
 
 
 def _table_parts(

@@ -63,8 +63,8 @@ class MessageSends(OfOneProcess, what="producer"):
         one_way: bool = False,
     ) -> MessageFuture:
         """Send one message, *at_once* or when it is time; *one_way* without a result."""
-        known = self._at_once if at_once else self._one_way if one_way else self._in_time
-        handling = known[None] if ack is None else _handling(known, ack)
+        handlings = self._at_once if at_once else self._one_way if one_way else self._in_time
+        handling = handlings[None] if ack is None else _handling(handlings, ack)
         tags = properties = queue_id = sharding_key = None
         keys: Sequence[str] = ()
         if options:
@@ -196,9 +196,9 @@ class MessageSends(OfOneProcess, what="producer"):
         return None if added is None else MessageFuture(self._batcher, link, *added)
 
 
-def _handling(known: Mapping[object, Handling], ack: object) -> Handling:
+def _handling(handlings: Mapping[object, Handling], ack: object) -> Handling:
     """Return the handling for an ack mode; raise :class:`ConfigError` for another text."""
     try:
-        return known[ack]
+        return handlings[ack]
     except (KeyError, TypeError):
         raise unknown_ack(ack) from None

@@ -83,24 +83,24 @@ class OutcomeWatch:
             with self._changed:
                 while not self._watched and not self.is_closed:
                     self._changed.wait()
-                found = list(self._watched.items())
+                pending = list(self._watched.items())
                 is_closed = self.is_closed
             if not is_closed:
-                batch, watched = found[-1]
+                batch, watched = pending[-1]
                 if batch.sequence or batch.settled:
                     watched.link.wait(batch, _LOOK_S)
                 else:
                     time.sleep(_UNSENT_S)
-            self._report(found, is_closed=is_closed)
+            self._report(pending, is_closed=is_closed)
             if is_closed:
                 return
 
-    def _report(self, found: Sequence[tuple[Batch, _Watched]], *, is_closed: bool) -> None:
+    def _report(self, pending: Sequence[tuple[Batch, _Watched]], *, is_closed: bool) -> None:
         """Report the outcomes that are known, and to tasks also that their time is over."""
         now = time.monotonic()
         waiters: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         callbacks: list[Callable[[], object]] = []
-        for batch, watched in found:
+        for batch, watched in pending:
             is_over = watched.link.look(batch) or is_closed
             if not is_over and now < watched.deadline:
                 continue

@@ -101,16 +101,16 @@ class NodeProducer(OfOneProcess, what="producer"):
         options are those of :class:`SendOptions`.
         """
         timeout_s = options.get("timeout_s")
-        given = options.copy()  # the call takes them out
+        all_options = options.copy()  # the call takes them out
         while True:
             future = self.singles.begin("send", topic, body, ack, options, at_once=True)
             try:
                 return future.result(timeout_s)
             except StoreFullError:
-                queue_id = self.singles.elsewhere(topic, given)
+                queue_id = self.singles.elsewhere(topic, all_options)
                 if queue_id is None:
                     raise
-                options = {**given, "queue_id": queue_id}
+                options = {**all_options, "queue_id": queue_id}
 
     def send_async(
         self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]

@@ -107,8 +107,8 @@ def batch_settings(options: ProducerOptions, arguments: Sequence[str] = ()) -> B
     Raises:
         ConfigError: one of them is unknown, or cannot be used as given.
     """
-    known = (*arguments, *_OF_PRODUCERS)
-    refuse_unknown("a producer has no option", options, known, f"there are {', '.join(known)}")
+    names = (*arguments, *_OF_PRODUCERS)
+    refuse_unknown("a producer has no option", options, names, f"there are {', '.join(names)}")
     compression, over = options.get("compression"), options.get("compress_over")
     if over is not None and (isinstance(over, bool) or not isinstance(over, int)):
         raise ConfigError(f"compress_over is {over!r:.60}; give a number of bytes")
@@ -151,9 +151,9 @@ def check_send(function: str, arguments: Sequence[str], options: Mapping[str, An
         raise ConfigError("a one-way send has no ack=, as it reports no result; use send()")
     if (options.keys() - _KNOWN).difference(arguments):
         ack = () if function.endswith("_oneway") else ("ack",)  # a parameter beside the options
-        known = [*arguments, *ack, *_OF_SENDS]
-        otherwise = f"its arguments are {', '.join(known)}"
-        refuse_unknown(f"{function}() has no argument", options, known, otherwise)
+        names = [*arguments, *ack, *_OF_SENDS]
+        otherwise = f"its arguments are {', '.join(names)}"
+        refuse_unknown(f"{function}() has no argument", options, names, otherwise)
     if (timeout_s := options.get("timeout_s")) is not None:
         _check_timeout(timeout_s)
     if options.get("queue_selector") is not None and (

@@ -181,8 +181,8 @@ class ListFuture(SendFuture[SendResults]):
                     is_stored = False
                 else:
                     batch.check()
-        found = [(batch, self._parts[number].numbers) for number, (_, batch) in placed.items()]
-        return SendResults(found)
+        batches = [(batch, self._parts[number].numbers) for number, (_, batch) in placed.items()]
+        return SendResults(batches)
 
     def _goes_elsewhere(self, number: int, refused: Batch) -> bool:
         """Choose another queue for a part that was refused; return False if there is none."""

@@ -116,8 +116,8 @@ def traced_many(
     A table with a column of maps named ``properties`` stays as it is: they may have contexts.
     """
     bodies = options.get("bodies")
-    given = messages if bodies is None else bodies
-    sending = tracing.send(topic, {}, count=len(given) if given is not None else 0)
+    content = messages if bodies is None else bodies
+    sending = tracing.send(topic, {}, count=len(content) if content is not None else 0)
     if bodies is not None:
         properties = options.get("properties") or {}
         if all(isinstance(name, str) for name in properties):
@@ -127,10 +127,10 @@ def traced_many(
             return sending, _with_columns(messages, options, sending)
     elif isinstance(messages, Sequence):  # what is forwarded has the context of its first send
         return sending, [
-            replace(one, properties=sending.carried(one.properties))
-            if type(one) is Message
-            else one
-            for one in messages
+            replace(message, properties=sending.carried(message.properties))
+            if type(message) is Message
+            else message
+            for message in messages
         ]
     return sending, messages
 

@@ -231,7 +231,7 @@ class Transactions(OfOneProcess, what="producer"):
         queue_id, offset = half_place
         wanted = Decision(offset, unique_key, self._group, outcome, decider)
         try:
-            found = self._node.transactions.decide(queue_id, wanted, to_disk=to_disk)
+            decided = self._node.transactions.decide(queue_id, wanted, to_disk=to_disk)
         except ShardUnavailableError as error:
             raise ShardUnavailableError(
                 error.shard,
@@ -239,8 +239,8 @@ class Transactions(OfOneProcess, what="producer"):
                 f"the outcome of the {outcome} of transaction {unique_key} is unknown; {outcome} "
                 f"it again, which is safe: {error.reason}",
             ) from error
-        if found.outcome != outcome:
-            raise TransactionDecidedError(unique_key, outcome, *found)
+        if decided.outcome != outcome:
+            raise TransactionDecidedError(unique_key, outcome, *decided)
 
     def answer_checks(self) -> int:
         """Fetch the node's checks, and answer them; return how many there were."""
