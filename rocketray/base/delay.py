@@ -106,10 +106,10 @@ class Delay:
         Raises:
             ConfigError: more than one is given, one has the wrong type, or is too far ahead.
         """
-        given = [one is not None for one in (delay_level, delay, deliver_at)]
-        if not any(given):
+        count = sum(value is not None for value in (delay_level, delay, deliver_at))
+        if count == 0:
             return None
-        if given.count(True) > 1:
+        if count > 1:
             raise ConfigError(
                 "a message has one delay: give delay_level=, delay= or deliver_at=, not several"
             )

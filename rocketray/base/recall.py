@@ -44,11 +44,11 @@ class RecallHandle(NamedTuple):
         """
         try:
             raw = base64.b64decode(text.encode(), b"-_", validate=True)
-            found = _FORM.fullmatch(raw.decode()) if len(text) <= _TEXT_MAX else None
+            match = _FORM.fullmatch(raw.decode()) if len(text) <= _TEXT_MAX else None
         except (binascii.Error, UnicodeError):
-            found = None
-        if found is not None and found[1] in WAITING_QUEUES:
-            handle = cls(found[1], int(found[2]), int(found[3]), found[4])
+            match = None
+        if match is not None and match[1] in WAITING_QUEUES:
+            handle = cls(match[1], int(match[2]), int(match[3]), match[4])
             # Base64 decodes several texts to the same bytes, and digits may have zeros before them:
             # only the text that the send returned is accepted.
             if str(handle) == text:

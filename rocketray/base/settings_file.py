@@ -52,19 +52,19 @@ def read_settings(environ: Mapping[str, str] | None = None) -> SettingsFile:
         ConfigError: the file that ROCKETRAY_CONFIG names cannot be read, or a file is no TOML, is
             too large, or has a wrong value or an unknown name at its top.
     """
-    given = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
-    if given == "":
+    named = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
+    if named == "":
         raise ConfigError(f"{CONFIG_VARIABLE} is empty; set it to a settings file, or unset it")
-    path = Path(_NAME if given is None else given).absolute()
+    path = Path(_NAME if named is None else named).absolute()
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
-        if given is None:
+        if named is None:
             return SettingsFile()
         raise ConfigError(
             f"{path}, which {CONFIG_VARIABLE} names: {error.strerror}; correct or unset the variable"
         ) from error
-    return _read(path, found.st_mtime_ns, found.st_size)
+    return _read(path, status.st_mtime_ns, status.st_size)
 
 
 # The time and size are arguments so that a changed file is read again: a process asks at each

@@ -139,7 +139,7 @@ class Tracing:
 
         *properties* are those of the message: the span links to the context that they have.
         """
-        given = span_context_of(properties.get(TRACE_PARENT), properties.get(TRACE_STATE))
+        context = span_context_of(properties.get(TRACE_PARENT), properties.get(TRACE_STATE))
         attributes = _attributes(names.SEND, topic) | _present(
             {
                 names.BATCH_COUNT: count,
@@ -152,7 +152,7 @@ class Tracing:
             f"{names.SEND} {topic}",
             kind=SpanKind.PRODUCER,
             attributes=attributes,
-            links=[] if given is None else [Link(given)],
+            links=[] if context is None else [Link(context)],
         )
         return Sending(span)
 
