@@ -245,7 +245,7 @@ class GroupRegistry:
         membership.roster.check(beat)
         is_shared = any(name != beat.member for name in membership.roster.members)
         since_ms = self.subscriptions.since_ms(beat.group, beat.topic)
-        self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
+        self.subscriptions.take_subscription(beat, is_shared=is_shared, wall_ms=wall_ms)
         is_other = since_ms != self.subscriptions.since_ms(beat.group, beat.topic)
         if is_other or self.changes.get(beat.group, beat.topic) is not None:
             # Lapsed queues are to be read by another filter by now (membership.py, invariant 4).

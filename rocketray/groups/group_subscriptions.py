@@ -76,7 +76,7 @@ class GroupSubscriptions:
             raise StreamError(f"group {group!r} does not exist; see: rocketray groups list")
         return list(self._subscriptions[group])
 
-    def take(self, beat: Heartbeat, *, is_shared: bool, wall_ms: int) -> None:
+    def take_subscription(self, beat: Heartbeat, *, is_shared: bool, wall_ms: int) -> None:
         """Take a member's subscription; *is_shared* says that the group has other members.
 
         Raises:

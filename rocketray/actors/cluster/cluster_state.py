@@ -317,7 +317,7 @@ class ClusterState:
     def take_bitmaps(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
         """Take the answers of a topic's shards, None if one is missing; raises as :meth:`save`."""
         with self._lock:
-            self._bitmaps.take(order, answers)
+            self._bitmaps.take_answers(order, answers)
             self._settle_filters()
 
     def save(self) -> None:

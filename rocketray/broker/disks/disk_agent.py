@@ -90,7 +90,7 @@ class DiskAgent:
             if copy is None:
                 copy = self._copies[place] = QueueCopy(self._copy_of(*place))
             sums = queue.sums(copy.known)
-            count = copy.take(sums, queue.blocks)
+            count = copy.take_files(sums, queue.blocks)
             copy.sync()
             if is_closed:
                 if differing := copy.differences(sums):

@@ -104,7 +104,7 @@ class QueueCopy:
         """What the source need not look at any more."""
         return {name: (self._incarnations[name], done) for name, done in self._done.items()}
 
-    def take(self, files: Mapping[str, FileSums], fetch: Fetch) -> int:
+    def take_files(self, files: Mapping[str, FileSums], fetch: Fetch) -> int:
         """Make the copy like *files*; return how many bytes were fetched.
 
         While the queue is used, a block may have changed since its sum was made; the next round

@@ -78,7 +78,7 @@ class BitmapBoard:
                 orders.append(BitmapOrder(topic, groups if is_on else None))
         return orders
 
-    def take(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
+    def take_answers(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
         """Record the answers of the shards to *order*; None if a shard did not answer."""
         ordered = self._ordered.get(order.topic.name)
         if ordered is None or answers is None or ordered.is_on != (order.living is not None):

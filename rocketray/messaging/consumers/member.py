@@ -219,7 +219,7 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         self._queues.settle(self.on_revoke)
         if self._local is None and not self._session.lease.may_hand_out():
             return []
-        return self._queues.take(max_messages, skip)
+        return self._queues.take_batches(max_messages, skip)
 
     def counters(self) -> FilterCounters:
         """Return the sums of the filter for this member, and of the outcomes of its matches."""

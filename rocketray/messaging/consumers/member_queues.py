@@ -137,7 +137,7 @@ class MemberQueues:
             except (StreamError, OSError) as error:
                 self._note(queue_id, error)
 
-    def take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
+    def take_batches(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
         """Take batches of at most *max_messages* from each queue that is not in *skip*.
 
         Raises:
@@ -254,7 +254,7 @@ class MemberQueues:
 
     def _batches(self, stream: MemberStream, max_messages: int) -> list[ConsumedBatch]:
         """Return one batch, which may be empty and still move the group on, or none."""
-        taken = stream.take(max_messages)
+        taken = stream.take_matches(max_messages)
         if taken is None:
             return []
         self._outages.works(stream.queue_id)

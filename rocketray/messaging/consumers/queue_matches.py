@@ -43,7 +43,7 @@ class QueueMatches(Protocol):
     def attach(self) -> None:
         """Have matches arrive; raises as ``FilterApi.attach``."""
 
-    def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
+    def take_matches(self, max_count: int) -> tuple[EntryColumns, int] | None:
         """Take matches, and the offset to commit after them; None if the queue did not move.
 
         Raises:
@@ -93,7 +93,7 @@ class _FilteredMessages:
         self._node.filters.attach(str(self.ring.path))
         self.is_attached = True
 
-    def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
+    def take_matches(self, max_count: int) -> tuple[EntryColumns, int] | None:
         # The state is read first: then all earlier matches are in the ring.
         has_failed = self.ring.state is StreamState.FAILED
         # A filter that finds the ring full stops, and only this bell wakes it. Above one half, each
@@ -150,7 +150,7 @@ class _AllMessages:
     def attach(self) -> None:
         """Do nothing: it needs no filter."""
 
-    def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
+    def take_matches(self, max_count: int) -> tuple[EntryColumns, int] | None:
         position = self._position
         before = position.next_offset
         if self._control.visible() <= before:  # of most queues; the rest takes ten times as long

@@ -114,10 +114,10 @@ class QueueStream:
         before.close()
         self._counted += before.counters()
 
-    def take(self, max_count: int) -> TakenMatches | None:
-        """See ``MemberStream.take``."""
+    def take_matches(self, max_count: int) -> TakenMatches | None:
+        """See ``MemberStream.take_matches``."""
         if self._waiting is None:
-            self._waiting = self._matches.take(max_count)
+            self._waiting = self._matches.take_matches(max_count)
         if self._waiting is None:
             return None
         matches, next_queue_offset = self._waiting

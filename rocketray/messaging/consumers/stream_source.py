@@ -61,7 +61,7 @@ class MemberStream(Protocol):
     def read_on(self, part: QueuePart) -> None:
         """Continue with another part behind what was taken."""
 
-    def take(self, max_count: int) -> TakenMatches | None:
+    def take_matches(self, max_count: int) -> TakenMatches | None:
         """Take matches that have arrived; None if the queue did not move.
 
         After an error the same matches are tried again by the next call; none is skipped.

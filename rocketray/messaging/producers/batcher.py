@@ -184,7 +184,7 @@ class Batcher(OfOneProcess, what="producer"):
             return
         link.collecting = None
         try:
-            packing = batch.pack(self._ids.take(count), self.settings.clock_ms())
+            packing = batch.pack(self._ids.take_numbers(count), self.settings.clock_ms())
             self._until_sent(link, batch, packing, timeout_s)
         except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
             batch.failure = error
@@ -239,7 +239,7 @@ class Batcher(OfOneProcess, what="producer"):
         self, link: QueueLink, batch: Batch, part: Part, timeout_s: float | None
     ) -> None:
         """Send a part that is columns or rows of a table."""
-        first_id = self._ids.take(len(part.numbers))
+        first_id = self._ids.take_numbers(len(part.numbers))
         packing: Packing
         if part.content is None:
             packing = table = self._measured(part, first_id)

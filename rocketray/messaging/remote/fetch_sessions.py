@@ -318,7 +318,7 @@ class _SentQueue:
         """Return the next frame; None if there is none now."""
         self.stream.let_go(self.position)
         while not self._unsent:
-            taken = self.stream.take(_TAKE_MESSAGES)
+            taken = self.stream.take_matches(_TAKE_MESSAGES)
             if taken is None:
                 return None
             missed, collisions = taken.missed, taken.collisions

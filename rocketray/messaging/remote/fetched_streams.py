@@ -291,8 +291,8 @@ class FetchedStream:
             self._error, self.retry_s = None, 0.0
             self.is_attached = False
 
-    def take(self, max_count: int) -> TakenMatches | None:
-        """See ``MemberStream.take``."""
+    def take_matches(self, max_count: int) -> TakenMatches | None:
+        """See ``MemberStream.take_matches``."""
         with self._source.lock:
             if not self._batches:
                 return self._without_messages()

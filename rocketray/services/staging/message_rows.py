@@ -151,7 +151,7 @@ class MessageRows:
             property_columns=columns,
             born_host=(_HOST, 0),
             born_timestamp_ms=self._clock_ms(),
-            unique_ids=self._ids.ids_from(self._ids.take(count), count),
+            unique_ids=self._ids.ids_from(self._ids.take_numbers(count), count),
         )
         return RowFrame(topic, queue_id, memoryview(packed(measured)), count)
 

@@ -44,7 +44,7 @@ class UniqueIdGenerator:
 
     def next_id(self) -> str:
         """Return a new id, larger than all earlier ones of the month."""
-        return f"{self.prefix}{self.take(1):012X}"
+        return f"{self.prefix}{self.take_numbers(1):012X}"
 
     def ids_from(self, first: int, count: int) -> npt.NDArray[np.uint8]:
         """Return *count* ids from the number *first* on, as ASCII.
@@ -56,7 +56,7 @@ class UniqueIdGenerator:
         number_ids(ids.reshape(-1), prefix, first)
         return ids
 
-    def take(self, count: int) -> int:
+    def take_numbers(self, count: int) -> int:
         """Return the number behind the prefix of the first of *count* consecutive new ids."""
         with self._lock:
             number = self._clock_ms() << 16

@@ -57,7 +57,7 @@ class Source:
 
     def round(self, copy: QueueCopy) -> dict[str, FileSums]:
         found = self.sums(copy)
-        copy.take(found, self.blocks)
+        copy.take_files(found, self.blocks)
         return found
 
 
@@ -177,7 +177,7 @@ def test_a_difference_in_the_last_round_is_told(tmp_path: Path) -> None:
     source, copy = Source(tmp_path / "a"), QueueCopy(tmp_path / "b")
     found = source.sums(copy)
     (tmp_path / "a" / "file").write_bytes(b"after!")
-    copy.take(found, source.blocks)
+    copy.take_files(found, source.blocks)
     assert copy.differences(found) == ["file"]
 
 
@@ -187,7 +187,7 @@ def test_a_difference_in_the_last_round_is_told(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_the_directory(tmp_path: Path, name: str) -> None:
     copy = QueueCopy(tmp_path / "copy")
     with pytest.raises(StoreError, match="is no file of a queue"):
-        copy.take({name: FileSums(1, 1, 0, 0, (5,))}, lambda _: iter(()))
+        copy.take_files({name: FileSums(1, 1, 0, 0, (5,))}, lambda _: iter(()))
     with pytest.raises(StoreError, match="is no file of a queue"):
         read_blocks(tmp_path, name, [0])
 
@@ -227,9 +227,9 @@ def test_a_round_tells_the_bytes_that_were_fetched_of_those_that_differ(
 
     if fails:
         with pytest.raises(OSError, match="on purpose"):
-            copy.take(source.sums(copy), fetch)
+            copy.take_files(source.sums(copy), fetch)
     else:
-        assert copy.take(source.sums(copy), fetch) == len(content)
+        assert copy.take_files(source.sums(copy), fetch) == len(content)
         assert [each.fetched_bytes for each in seen] == [0, 8 * 4096, 16 * 4096, len(content)]
     assert {each.differing_bytes for each in seen[1:]} == {len(content)}
     assert seen[0] == copy.progress == RoundProgress()

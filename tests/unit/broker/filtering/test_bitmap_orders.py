@@ -73,7 +73,7 @@ def test_auto_goes_on_with_half_of_the_groups_and_ends_below() -> None:
     last = ordered(board, topic("auto"), half[1:])
     assert last == BitmapOrder(topic("auto"), None)
     assert ordered(board, topic("auto"), groups(AUTO_GROUPS - 1)) == last  # until it is confirmed
-    board.take(last, [{}])
+    board.take_answers(last, [{}])
     assert ordered(board, topic("auto"), groups(AUTO_GROUPS - 1)) is None
 
 
@@ -94,9 +94,9 @@ def test_shards_that_may_still_keep_bitmaps_are_told_to_end() -> None:
     order = ordered(board, topic("auto"), groups(1))
     assert order == BitmapOrder(topic("auto"), None)
     assert board.known(groups(1)) == ([], {})
-    board.take(order, None)  # a shard is away
+    board.take_answers(order, None)  # a shard is away
     assert board.known(groups(1)) == ([], {})
-    board.take(order, [{}])
+    board.take_answers(order, [{}])
     assert board.known(groups(1)) == (groups(1), {})
 
 
@@ -106,11 +106,11 @@ def test_a_filter_is_registered_when_every_shard_knows_it_and_born_with_the_last
     order = ordered(board, topic("on"), living)
     assert order is not None
     assert board.known(living) == ([], {})
-    board.take(order, [answer(living, 5), answer(living[:1], 9)])
+    board.take_answers(order, [answer(living, 5), answer(living[:1], 9)])
     assert board.known(living) == (living[:1], {("T", "group-0"): 9})
-    board.take(order, [answer(living, 5), answer(living, 9)])
+    board.take_answers(order, [answer(living, 5), answer(living, 9)])
     assert board.known(living)[0] == living
-    board.take(order, None)  # what they knew they know
+    board.take_answers(order, None)  # what they knew they know
     assert board.known(living)[0] == living
     changed = [sql("group-0", "a > 2"), living[1]]
     assert board.known(changed)[0] == changed[1:]
@@ -124,7 +124,7 @@ def test_an_answer_that_comes_late_changes_nothing() -> None:
     off = ordered(board, topic("off"), groups(1))
     assert on is not None
     assert off == BitmapOrder(topic("off"), None)
-    board.take(on, [answer(groups(1), 5)])
+    board.take_answers(on, [answer(groups(1), 5)])
     assert board.known(groups(1)) == ([], {})
 
 

@@ -113,7 +113,7 @@ def test_another_filter_takes_a_ring_and_no_filter_leaves_it(node: LocalNode) ->
         source = QueueStreams(node, "g", "T")
         stream = source.open(0, QueuePart(ALL, 1), 0)
         assert stream.is_attached
-        taken = stream.take(10)
+        taken = stream.take_matches(10)
         assert taken is not None
         assert taken.entries.queue_offsets.tolist() == [0]
         stream.read_on(QueuePart(Subscription.tags("b"), 3))
@@ -121,12 +121,12 @@ def test_another_filter_takes_a_ring_and_no_filter_leaves_it(node: LocalNode) ->
         stream.attach()
         matches: list[int] = []
         while stream.next_queue_offset < 3:
-            if (taken := stream.take(10)) is not None:
+            if (taken := stream.take_matches(10)) is not None:
                 matches += taken.entries.queue_offsets.tolist()
         assert matches == [1]
         stream.read_on(QueuePart(ALL, None))
         assert (stream.is_attached, rings(node), len(source.bell._lines)) == (True, 0, 2)
-        taken = stream.take(10)
+        taken = stream.take_matches(10)
         assert taken is not None
         assert taken.entries.queue_offsets.tolist() == [3]  # the filter has rejected the one before
         assert stream.counters() == FilterCounters(scanned=4, tag_rejected=1)

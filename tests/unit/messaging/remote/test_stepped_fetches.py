@@ -70,7 +70,7 @@ def test_a_stream_opened_again_ends_where_it_was_at_least(stepped: Stepped) -> N
 
 
 def bodies(stream: FetchedStream, max_count: int = 1000) -> list[bytes]:
-    taken = stream.take(max_count)
+    taken = stream.take_matches(max_count)
     return [] if taken is None else taken.reader.bodies(taken.entries)
 
 
@@ -147,7 +147,7 @@ def test_a_reply_counts_only_for_what_was_asked(
     assert (bodies(old), bodies(again)) == ([], [])
     stepped.streams.step()
     assert (bodies(old), bodies(again)) == ([b"2"], [b"other"])
-    assert other.take(1) is None
+    assert other.take_matches(1) is None
 
 
 def test_a_wait_that_does_not_ask_for_a_queue_is_ended_once(stepped: Stepped) -> None:
@@ -256,8 +256,8 @@ def test_a_gateway_that_fails_in_another_way_is_told_once_for_each_attempt(
         for _ in range(2):
             stepped.streams.step()
             with pytest.raises(StreamError, match="as the test asked"):
-                left.take(1)
-            assert (left.take(1), right.take(1)) == (None, None)
+                left.take_matches(1)
+            assert (left.take_matches(1), right.take_matches(1)) == (None, None)
         stepped.streams.step()
     stepped.streams.step()
     assert (bodies(left), bodies(right)) == ([], [b"1"])
@@ -279,7 +279,7 @@ def test_a_damaged_reply_is_told_for_its_queue_and_asked_for_again(
         meanwhile.setattr(stepped.gateway, "fetch", damage)
         stepped.streams.step()
     with pytest.raises(InvalidMessageError):
-        left.take(1)
+        left.take_matches(1)
     assert bodies(right) == [b"right"]
     stepped.now_s += 1
     stepped.streams.step()
@@ -300,7 +300,7 @@ def test_a_part_that_is_read_on_begins_without_the_error_of_the_one_before(
         meanwhile.setattr(stepped.gateway, "fetch", fail)
         stepped.streams.step()
     stream.read_on(QueuePart(Subscription.tags("a"), None))
-    assert stream.take(1) is None
+    assert stream.take_matches(1) is None
     stream.attach()
     stepped.streams.step()
     assert bodies(stream) == [b"1"]
@@ -321,10 +321,10 @@ def test_a_shard_that_is_away_is_told_once_for_each_attempt(
         stepped.streams.step()
         stepped.streams.step()  # too early for another attempt
     with pytest.raises(ShardUnavailableError):
-        stream.take(1)
-    assert stream.take(1) is None
+        stream.take_matches(1)
+    assert stream.take_matches(1) is None
     stepped.streams.step()
-    assert stream.take(1) is None
+    assert stream.take_matches(1) is None
     stepped.now_s += 1
     stepped.streams.step()
     assert bodies(stream) == [b"1"]

@@ -109,7 +109,7 @@ def test_many_ids_at_once_are_those_that_one_by_one_would_be() -> None:
         one_by_one = generator(FakeClock(NOW_MS), address)
         singles = [one_by_one.next_id() for _ in range(70_000)]
         at_once = generator(FakeClock(NOW_MS), address)
-        table = at_once.ids_from(at_once.take(70_000), 70_000)
+        table = at_once.ids_from(at_once.take_numbers(70_000), 70_000)
         assert [row.tobytes().decode() for row in table] == singles
         assert len(set(singles)) == len(singles)  # more than a 16-bit counter can tell apart
         assert singles == sorted(singles)
@@ -118,9 +118,9 @@ def test_many_ids_at_once_are_those_that_one_by_one_would_be() -> None:
 def test_ids_stay_unique_when_the_clock_goes_back_or_stands() -> None:
     clock = FakeClock(NOW_MS)
     make = generator(clock)
-    made = [row.tobytes() for row in make.ids_from(make.take(1000), 1000)]
+    made = [row.tobytes() for row in make.ids_from(make.take_numbers(1000), 1000)]
     clock.now_ms -= 5000
-    made += [row.tobytes() for row in make.ids_from(make.take(1000), 1000)]
+    made += [row.tobytes() for row in make.ids_from(make.take_numbers(1000), 1000)]
     clock.now_ms += 5000
     made.append(make.next_id().encode())
     assert len(set(made)) == 2001
