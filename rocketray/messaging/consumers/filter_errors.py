@@ -30,7 +30,7 @@ class FilterErrorLog:
         self._told: set[Subscription] = set()
         self._next_count = 10
 
-    def look(self, streams: Iterable[MemberStream], count: int) -> None:
+    def log_failures(self, streams: Iterable[MemberStream], count: int) -> None:
         """Log the first failure of each expression, and the total *count* when it is due."""
         for stream in streams:
             subscription, queue_offset = stream.part.subscription, stream.first_error

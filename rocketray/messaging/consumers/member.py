@@ -264,7 +264,7 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         """Return a heartbeat of the session with the rest of the report."""
         counters = self._queues.counters()
         streams = tuple(self._queues.streams.values())
-        self._filter_errors.look(streams, counters.evaluation_errors)
+        self._filter_errors.log_failures(streams, counters.evaluation_errors)
         if self._local is not None:
             self._local.commit(beat.commits)  # may write a file; other threads do not wait for it
             beat = replace(beat, commits={})

@@ -290,7 +290,7 @@ class _Session:
                 if credit[queue_id] > 0:
                     turns.append(queue_id)
         streams = [queue.stream for queue in self._queues.values()]
-        self._errors.look(streams, 0)  # the member logs the number of errors
+        self._errors.log_failures(streams, 0)  # the member logs the number of errors
         replies = {at: self._queues[at].reply(frames[at], failed.get(at)) for at in same}
         for queue_id in failed.keys() - replies.keys():
             position = fetch.queues[queue_id].position

@@ -197,7 +197,7 @@ class Feed:
 
     def finished(self) -> list[tuple[int, int]]:
         """Return (queue id, next queue offset) of queues that advanced since the last commit."""
-        overdue = self._watch.look(self._ledger.outstanding(), self._services.clock_ms())
+        overdue = self._watch.find_overdue(self._ledger.outstanding(), self._services.clock_ms())
         if overdue and not self._closing.is_set():
             task = self._loop.create_task(self._give_back_overdue(overdue))
             self._giving_back.add(task)

@@ -31,7 +31,9 @@ class OverdueWatch:
         self.count = 0
         """Messages that were not finished for longer than the timeout."""
 
-    def look(self, deliveries: Iterable[Delivery], now_ms: int) -> list[tuple[Delivery, int]]:
+    def find_overdue(
+        self, deliveries: Iterable[Delivery], now_ms: int
+    ) -> list[tuple[Delivery, int]]:
         """Record the unfinished messages at *now_ms*, and return those overdue.
 
         Returned messages were passed, but not acknowledged, and have to be sent back: the delivery

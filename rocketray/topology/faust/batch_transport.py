@@ -111,7 +111,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         if self.app.conf.web_enabled:
             async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
                 try:
-                    await self.app.router.look()
+                    await self.app.router.refresh_owners()
                 except ActorError as error:
                     logger.warning("the owners of keys are unknown, trying again: %s", error)
 

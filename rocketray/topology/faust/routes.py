@@ -63,7 +63,7 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
         super().__init__(app)
         self._owners: Owners = {}
 
-    async def look(self) -> None:
+    async def refresh_owners(self) -> None:
         """Refresh the owners from the coordinator."""
         connection = await self.app.connect()
         mine = {agent.membership.group for agent in self.app.agents.values() if agent.membership}

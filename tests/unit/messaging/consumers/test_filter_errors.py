@@ -66,7 +66,7 @@ def test_each_expression_has_its_line_and_each_tenfold_too(
             stream = source.open(0, QueuePart(subscription, None), 0)
             filtered: Any = stream._matches
             MatchRing(filtered.ring.path).note_error(7)
-            log.look([stream], 1)
+            log.log_failures([stream], 1)
             stream.stop()
             stream.close()
         source.close()
@@ -75,7 +75,7 @@ def test_each_expression_has_its_line_and_each_tenfold_too(
     assert all("offset 7, unique key -: it can no longer be read" in text for text in told)
     caplog.clear()
     for count in (9, 10, 99, 5_000, 9_999, 10_000):
-        log.look([], count)
+        log.log_failures([], count)
     assert [text.split("failed on ")[1].split()[0] for text in failures(caplog)] == [
         "10",
         "5000",

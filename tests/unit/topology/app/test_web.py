@@ -133,7 +133,7 @@ def test_a_request_is_passed_on_once_though_each_instance_names_the_other(node: 
             for instance, named in ((one, other), (other, one)):
                 address = f"http://127.0.0.1:{named.port}"
                 instance.app.router._owners = {"Words": dict.fromkeys(range(4), address)}
-                instance.app.router.look = look_away
+                instance.app.router.refresh_owners = look_away
             async with asyncio.timeout(patience(20)):
                 assert await one.get("/seen/to/") == 503
 

@@ -22,35 +22,35 @@ def test_a_message_that_is_held_too_long_is_told_of_once(caplog: pytest.LogCaptu
     watch = OverdueWatch("g")
     delivery.is_active = True
     for now_ms in (0, CONSUME_TIMEOUT_MS - 1, CONSUME_TIMEOUT_MS, CONSUME_TIMEOUT_MS * 2):
-        assert watch.look([delivery], now_ms) == []
+        assert watch.find_overdue([delivery], now_ms) == []
     assert watch.count == 1
     assert "topic T queue 0 offset 5 is not finished for 15 minutes" in caplog.text
     delivery.cursor = 1  # another message, which begins now
-    watch.look([delivery], CONSUME_TIMEOUT_MS * 2)
+    watch.find_overdue([delivery], CONSUME_TIMEOUT_MS * 2)
     delivery.is_active = False
-    watch.look([delivery], CONSUME_TIMEOUT_MS * 9)
+    watch.find_overdue([delivery], CONSUME_TIMEOUT_MS * 9)
     assert watch.count == 1
 
 
 def test_a_message_that_was_passed_and_not_acknowledged_in_time_comes_out_once() -> None:
     delivery, watch = manual(3), OverdueWatch("g")
-    assert watch.look([delivery], 0) == []
+    assert watch.find_overdue([delivery], 0) == []
     delivery.acks.acknowledge(1)
-    assert watch.look([delivery], CONSUME_TIMEOUT_MS - 1) == []
-    assert watch.look([delivery], CONSUME_TIMEOUT_MS) == [(delivery, 0), (delivery, 2)]
-    assert watch.look([delivery], CONSUME_TIMEOUT_MS * 2) == []
+    assert watch.find_overdue([delivery], CONSUME_TIMEOUT_MS - 1) == []
+    assert watch.find_overdue([delivery], CONSUME_TIMEOUT_MS) == [(delivery, 0), (delivery, 2)]
+    assert watch.find_overdue([delivery], CONSUME_TIMEOUT_MS * 2) == []
     assert watch.count == 2
 
 
 def test_a_message_of_a_queue_that_was_taken_away_is_left_to_the_next_owner() -> None:
     delivery, watch = manual(1), OverdueWatch("g")
-    watch.look([delivery], 0)
+    watch.find_overdue([delivery], 0)
     delivery.is_withdrawn = True
-    assert watch.look([delivery], CONSUME_TIMEOUT_MS) == []
+    assert watch.find_overdue([delivery], CONSUME_TIMEOUT_MS) == []
 
 
 def test_a_clock_that_is_set_back_lengthens_no_wait_by_more_than_the_timeout() -> None:
     delivery, watch = manual(1), OverdueWatch("g")
-    watch.look([delivery], 10**12)
-    assert watch.look([delivery], 0) == []
-    assert watch.look([delivery], CONSUME_TIMEOUT_MS) == [(delivery, 0)]
+    watch.find_overdue([delivery], 10**12)
+    assert watch.find_overdue([delivery], 0) == []
+    assert watch.find_overdue([delivery], CONSUME_TIMEOUT_MS) == [(delivery, 0)]
