@@ -128,7 +128,7 @@ class Delay:
         assert self.deliver_at_ms is not None
         return self.deliver_at_ms
 
-    def place(self, message: AnyMessage, queue_id: int, now_ms: int) -> Placed[AnyMessage]:
+    def place_message(self, message: AnyMessage, queue_id: int, now_ms: int) -> Placed[AnyMessage]:
         """Return *message* for queue *queue_id*, in waiting form; raise as the functions below."""
         if self.level is not None:
             return at_level(message, self.level, queue_id)

@@ -326,11 +326,11 @@ def _state_files(data: Path) -> list[Path]:
         and path.name.removesuffix(".bak") != _REGISTER
     ]
 
-    def place(path: Path) -> tuple[int, Path]:
+    def rank(path: Path) -> tuple[int, Path]:
         name = path.name.removesuffix(".bak")
         return {"groups.json": 0, "topics.json": 2}.get(name, 1), path
 
-    return sorted(files, key=place)
+    return sorted(files, key=rank)
 
 
 def _check_source(data: Path) -> None:

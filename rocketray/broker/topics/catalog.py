@@ -349,7 +349,7 @@ class TopicCatalog:
                     loads.update(zip(each.disks or repeat(""), each.processes, strict=False))
             processes = placement.place_common(processes, disks, loads)
         elif is_new or processes:  # else it stays in the shared processes
-            processes = placement.place(processes, disks, own)
+            processes = placement.place_own(processes, disks, own)
         placed = tuple(disks) if any(disks) else ()
         return replace(topic, disks=placed, processes=processes, common=common)
 

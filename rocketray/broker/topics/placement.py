@@ -129,7 +129,7 @@ class Placement:
     def __post_init__(self) -> None:
         check_queues_per_process(self.queues_per_process)
 
-    def place(
+    def place_own(
         self, present: tuple[int, ...], disks: Sequence[str], own: QueuesPerProcess
     ) -> tuple[int, ...]:
         """Return the number of the process of each queue among its topic's own; none if shared.

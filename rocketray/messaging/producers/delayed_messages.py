@@ -24,7 +24,7 @@ def place_delayed(
         As :meth:`QueueLinks.choose_queue`, :meth:`QueueLinks.near` and :meth:`Delay.place`.
     """
     queue_id = links.choose_queue(message.topic, queue_id, sharding_key)
-    placed = delay.place(message, queue_id, now_ms)
+    placed = delay.place_message(message, queue_id, now_ms)
     waits_in = placed.message.topic
     if waits_in not in WAITING_QUEUES:
         return placed

@@ -241,7 +241,7 @@ def test_what_is_no_delay_is_refused(options: dict[str, Any], reason: str) -> No
     ],
 )
 def test_a_delay_says_where_a_message_waits(delay: Delay, topic: str) -> None:
-    assert delay.place(PAID, 1, NOW).message.topic == topic
+    assert delay.place_message(PAID, 1, NOW).message.topic == topic
 
 
 @pytest.mark.parametrize(

@@ -41,21 +41,21 @@ def test_a_new_topic_has_as_many_processes_as_it_or_the_node_says_or_cores(
     own: QueuesPerProcess,
     processes: tuple[int, ...],
 ) -> None:
-    assert Placement(rule, cores).place((), ("",) * queues, own) == processes
+    assert Placement(rule, cores).place_own((), ("",) * queues, own) == processes
 
 
 def test_queues_that_come_later_go_where_there_is_most_room() -> None:
-    assert Placement(None, 2).place((0,), ("",) * 4, None) == (0, 1, 0, 1)
-    assert Placement(None, 1).place((0, 1, 2), ("",) * 6, None) == (0, 1, 2, 0, 1, 2)
-    assert Placement(None, 8).place((0, 0, 0, 0), ("",) * 6, 4) == (0, 0, 0, 0, 1, 1)
-    assert ONE_EACH.place((0, 1), ("",) * 3, None) == (0, 1, 2)
+    assert Placement(None, 2).place_own((0,), ("",) * 4, None) == (0, 1, 0, 1)
+    assert Placement(None, 1).place_own((0, 1, 2), ("",) * 6, None) == (0, 1, 2, 0, 1, 2)
+    assert Placement(None, 8).place_own((0, 0, 0, 0), ("",) * 6, 4) == (0, 0, 0, 0, 1, 1)
+    assert ONE_EACH.place_own((0, 1), ("",) * 3, None) == (0, 1, 2)
 
 
 def test_a_process_has_queues_of_one_disk_only() -> None:
-    assert Placement(None, 2).place((), ("", "b", "", "b", "", "b"), None) == (0, 2, 1, 3, 0, 2)
-    assert Placement(3).place((), ("a", "b", "a", "b"), None) == (0, 1, 0, 1)
-    assert Placement(None, 1).place((0, 0), ("", "", "b", ""), None) == (0, 0, 1, 0)
-    assert Placement(SHARED).place((), ("", "b"), None) == ()
+    assert Placement(None, 2).place_own((), ("", "b", "", "b", "", "b"), None) == (0, 2, 1, 3, 0, 2)
+    assert Placement(3).place_own((), ("a", "b", "a", "b"), None) == (0, 1, 0, 1)
+    assert Placement(None, 1).place_own((0, 0), ("", "", "b", ""), None) == (0, 0, 1, 0)
+    assert Placement(SHARED).place_own((), ("", "b"), None) == ()
 
 
 def test_a_queue_goes_where_its_topic_has_fewest_then_where_all_topics_have_fewest() -> None:
@@ -177,7 +177,7 @@ def test_however_a_topic_grows_no_queue_moves_and_no_process_gets_too_many(seed:
         disks = [rng.choice(("", "b", "c")) for _ in range(200)]
         present: tuple[int, ...] = ()
         for queues in sorted(rng.randint(1, 200) for _ in range(4)):
-            placed = placement.place(present, disks[:queues], None)
+            placed = placement.place_own(present, disks[:queues], None)
             assert placed[: len(present)] == present
             assert len(placed) == queues
             loads = [placed.count(process) for process in range(1 + max(placed))]
