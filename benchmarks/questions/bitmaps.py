@@ -69,7 +69,7 @@ class _Shard:
             self._directory, TOPIC, 0, StoreConfig(), clock_ms=lambda: self._now_ms
         )
         self._ring = ProducerRing(directory / owned_name("bench"))
-        self._writer.rings.attach(self._ring.path)
+        self._writer.rings.attach_ring(self._ring.path)
         self._writer.keep_bitmaps(wanted)
         self._now_ms = 1  # all messages are younger than the filters
 

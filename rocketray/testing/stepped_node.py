@@ -170,7 +170,7 @@ class SteppedNode:
         if interface is TransactionsApi and method == "decide":
             return self._store((END_TOPIC, 0), run, None)
         result = run()
-        if interface is FilterApi and method == "attach":
+        if interface is FilterApi and method == "attach_ring":
             self.step()
         return result
 

@@ -68,7 +68,7 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
 ) -> None:
     writer = open_writer(tmp_path / "shard")
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     counts = [3, 1, 4, 2, 5]
     ring.try_write(payload(0, 3), Durability.MEMORY)
     ring.publish()
@@ -97,7 +97,7 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
     successor = open_writer(tmp_path / "shard")
     assert successor.store.recovery is not None
     assert not successor.store.recovery.was_clean
-    successor.rings.attach(ring.path)
+    successor.rings.attach_ring(ring.path)
     successor.rings.drain()
     check(successor, ring, counts)
     successor.close()
@@ -167,7 +167,7 @@ def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> No
                     ring.publish()
             shard.send_signal(signal.SIGKILL)
     writer = open_writer(tmp_path / "shard")
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     writer.rings.drain()
     total = sum(counts)
     assert [int(message.body) for message in writer.store.reads.scan()] == list(range(total))

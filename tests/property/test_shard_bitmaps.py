@@ -97,7 +97,7 @@ class Shard:
 
     def open(self) -> None:
         self.writer = ShardWriter(self.directory, "T", 0, CONFIG, clock_ms=self.clock)
-        self.writer.rings.attach(self.ring.path)
+        self.writer.rings.attach_ring(self.ring.path)
 
     def subscribe(self) -> None:
         group = f"group-{self.rng.randrange(4)}"

@@ -203,7 +203,7 @@ class Machine:
     def _link(self) -> QueueLink:
         self._made += 1
         ring = ProducerRing(self._rings / owned_name(f"{self._made % 7}-{self._made}"), 64 * 1024)
-        self.shard.attach(str(ring.path))
+        self.shard.attach_ring(str(ring.path))
         return QueueLink(ring)
 
     def _open(self) -> OwnedShard:

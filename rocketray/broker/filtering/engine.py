@@ -49,11 +49,11 @@ class FilterEngine:
         """Take over the streams of an earlier incarnation."""
         for path in consumer_directory(self._data).glob(f"*{MATCH_RING_SUFFIX}"):
             try:
-                self.attach(str(path))
+                self.attach_ring(str(path))
             except StreamError as error:
                 _LOG.warning("a stream of the previous filter actor is not resumed: %s", error)
 
-    def attach(self, path: str) -> None:
+    def attach_ring(self, path: str) -> None:
         """Begin to serve the ring that a member created; idempotent.
 
         Raises:

@@ -29,7 +29,7 @@ class FilterStatistics:
 class FilterApi(Protocol):
     """The calls of the filter actor; see ``FilterEngine``."""
 
-    def attach(self, path: str) -> None:
+    def attach_ring(self, path: str) -> None:
         """Fill a member's match ring from now on."""
 
     def lags(

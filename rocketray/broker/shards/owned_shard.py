@@ -107,9 +107,9 @@ class OwnedShard:
             self._take_over(producer_rings_directory(data, topic.name, queue_id))
             opened.pop_all()
 
-    def attach(self, path: str) -> None:
+    def attach_ring(self, path: str) -> None:
         """Begin to read a producer's ring, which may have batches already."""
-        self.writer.rings.attach(Path(path))
+        self.writer.rings.attach_ring(Path(path))
         if self._doorbell is not None:
             self._doorbell.ring()  # the producer may have rung before its ring was known here
 
@@ -262,7 +262,7 @@ class OwnedShard:
         """
         for path in sorted(rings.iterdir()) if rings.is_dir() else ():
             try:
-                self.writer.rings.attach(path)
+                self.writer.rings.attach_ring(path)
             except FileNotFoundError:
                 continue  # its producer removed it just now
             except StoreVersionError as error:

@@ -100,7 +100,7 @@ class ScrubState:
 class ShardApi(Protocol):
     """The calls of producers and of the coordinator; see ``OwnedShard``."""
 
-    def attach(self, path: str) -> None:
+    def attach_ring(self, path: str) -> None:
         """Begin to read a producer's ring."""
 
     @once

@@ -34,7 +34,7 @@ class ShardRings:
     def __len__(self) -> int:
         return len(self._rings)
 
-    def attach(self, path: Path) -> None:
+    def attach_ring(self, path: Path) -> None:
         """Begin to read a producer's ring; idempotent.
 
         A frame that was interrupted by a crash is completed now: how much of it is in the log is

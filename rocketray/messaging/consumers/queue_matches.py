@@ -41,7 +41,7 @@ class QueueMatches(Protocol):
         """The first message on which SQL92 failed."""
 
     def attach(self) -> None:
-        """Have matches arrive; raises as ``FilterApi.attach``."""
+        """Have matches arrive; raises as ``FilterApi.attach_ring``."""
 
     def take_matches(self, max_count: int) -> tuple[EntryColumns, int] | None:
         """Take matches, and the offset to commit after them; None if the queue did not move.
@@ -90,7 +90,7 @@ class _FilteredMessages:
         return self.ring.first_error
 
     def attach(self) -> None:
-        self._node.filters.attach(str(self.ring.path))
+        self._node.filters.attach_ring(str(self.ring.path))
         self.is_attached = True
 
     def take_matches(self, max_count: int) -> tuple[EntryColumns, int] | None:

@@ -99,7 +99,7 @@ class QueueStream:
         return QueuePart(self._description.subscription, self._description.stop)
 
     def attach(self) -> None:
-        """Have matches arrive; raises as ``FilterApi.attach``."""
+        """Have matches arrive; raises as ``FilterApi.attach_ring``."""
         self._matches.attach()
 
     def visible(self) -> int:

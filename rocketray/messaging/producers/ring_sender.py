@@ -40,7 +40,7 @@ class RingSender:
         self.payload_max = self._ring.payload_max
         """Size limit of a batch, in bytes."""
         try:
-            shard.attach(str(self._ring.path))
+            shard.attach_ring(str(self._ring.path))
             doorbell = ProcessDoorbell(process_doorbell_path(data, topic.process_of(queue_id)))
             self._doorbell = doorbell.bell(topic.name, queue_id)
         except BaseException:

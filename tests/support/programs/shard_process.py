@@ -24,7 +24,7 @@ def open_writer(directory: Path) -> ShardWriter:
 
 def main() -> None:
     writer = open_writer(Path(sys.argv[1]))
-    writer.rings.attach(Path(sys.argv[2]))
+    writer.rings.attach_ring(Path(sys.argv[2]))
     print("up", flush=True)  # noqa: T201 - its purpose
     while True:
         if not writer.rings.drain():

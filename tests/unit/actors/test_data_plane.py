@@ -275,7 +275,7 @@ def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
         (ring,) = (path for path in mine if path.suffix == ".match")
         left = ring.with_name(f"{dead.pid}-left.match")
         shutil.copy(ring, left)
-        node.filter.attach(str(left))
+        node.filter.attach_ring(str(left))
         assert node.filter.statistics().streams == 2
         node.filter.sweep()
         assert node.filter.statistics().streams == 1

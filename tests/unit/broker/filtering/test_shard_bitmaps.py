@@ -67,7 +67,7 @@ def test_many_frames_get_their_units_in_one_pass(writer: ShardWriter, tmp_path: 
     writer.keep_bitmaps(LIVING)
     writer.append(payload(range(2)), Durability.MEMORY)  # makes the files
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     for first in range(2, 50, 3):
         ring.try_write(payload(range(first, first + 3)), Durability.MEMORY)
     ring.publish()
@@ -84,7 +84,7 @@ def test_messages_are_stored_without_units_where_there_is_no_room_for_them(
     writer.keep_bitmaps(LIVING)
     writer.append(payload(range(2)), Durability.MEMORY)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     for first in (2, 4):
         ring.try_write(payload(range(first, first + 2)), Durability.MEMORY)
 

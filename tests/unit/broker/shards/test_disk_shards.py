@@ -58,7 +58,7 @@ class Sender:
         directory = producer_rings_directory(process.data, "T", queue_id)
         self.ring = ProducerRing(directory / owned_name(f"ring-{os.urandom(4).hex()}"))
         self._bell = process.doorbell.bell("T", queue_id)
-        process.shard("T", queue_id).attach(str(self.ring.path))
+        process.shard("T", queue_id).attach_ring(str(self.ring.path))
 
     def send(self, body: bytes, durability: Durability = Durability.MEMORY) -> int:
         sequence = self.ring.try_write(packed(body), durability)

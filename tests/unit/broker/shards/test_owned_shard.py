@@ -170,7 +170,7 @@ def test_a_ring_that_is_being_made_is_left_alone_and_read_when_it_is_attached(da
     ring = make_ring(data, "short")
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
-    shard.attach(str(ring.path))
+    shard.attach_ring(str(ring.path))
     shard.drain()
     assert bodies(shard) == [0]
     shard.close()
@@ -197,7 +197,7 @@ def fail(*_: object, **__: object) -> None:
     [
         "owned_shard.disk_use",
         "owned_shard.Doorbell",
-        "shard_rings.ShardRings.attach",
+        "shard_rings.ShardRings.attach_ring",
         "owned_shard.Compaction",
     ],
 )
@@ -228,7 +228,7 @@ def test_a_shard_that_cannot_be_flushed_is_closed_nevertheless(
 ) -> None:
     shard = open_shard(data)
     ring = make_ring(data)
-    shard.attach(str(ring.path))
+    shard.attach_ring(str(ring.path))
     ring.try_write(payload(0, 1), Durability.DISK)
     ring.publish()
     monkeypatch.setattr(shard.writer.store, "flush", fail)
@@ -244,7 +244,7 @@ def test_a_shard_that_cannot_be_flushed_is_closed_nevertheless(
 def test_a_shard_that_is_closed_leaves_its_rings_to_the_next_one(data: Path) -> None:
     shard = open_shard(data)
     ring = make_ring(data)
-    shard.attach(str(ring.path))
+    shard.attach_ring(str(ring.path))
     shard.close()
     ring.try_write(payload(0, 3), Durability.MEMORY)
     ring.publish()
@@ -256,7 +256,7 @@ def test_a_shard_that_is_closed_leaves_its_rings_to_the_next_one(data: Path) -> 
     with pytest.raises(ShardUnavailableError, match="closed; the next call opens it again"):
         shard.append(payload(9, 1), Durability.DISK)
     with pytest.raises(ShardUnavailableError, match="closed; the next call opens it again"):
-        shard.attach(str(ring.path))
+        shard.attach_ring(str(ring.path))
     with pytest.raises(ShardUnavailableError, match="closed; the next call opens it again"):
         is_stored(shard, 0)
     shard.close()
@@ -288,7 +288,7 @@ def test_what_could_not_be_brought_to_disk_is_not_acknowledged_with_what_comes_n
 ) -> None:
     shard = open_shard(data)
     ring = make_ring(data)
-    shard.attach(str(ring.path))
+    shard.attach_ring(str(ring.path))
     for number in range(3):
         ring.try_write(payload(number, 1), Durability.DISK)
     ring.publish()

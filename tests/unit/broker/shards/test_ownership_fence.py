@@ -182,7 +182,7 @@ def test_frames_of_a_former_owner_are_refused_in_the_ring(tmp_path: Path) -> Non
     writer = open_writer(tmp_path)
     rings = [ProducerRing(tmp_path / owned_name(name)) for name in "ab"]
     for ring in rings:
-        writer.rings.attach(ring.path)
+        writer.rings.attach_ring(ring.path)
     for ring, epoch in zip(rings, (5, 6), strict=True):
         ring.try_write(frame(0, b"plain"), MEMORY)
         ring.try_write(frame(epoch, b"%d" % epoch), MEMORY)
@@ -214,7 +214,7 @@ def test_a_frame_that_a_dead_process_began_is_completed_whatever_it_stored(
 
         with monkeypatch.context() as patched:
             patched.setattr(ShardRing, "record", die)
-            writer.rings.attach(ring.path)
+            writer.rings.attach_ring(ring.path)
             with pytest.raises(KeyboardInterrupt):
                 writer.rings.drain()
     else:
@@ -224,7 +224,7 @@ def test_a_frame_that_a_dead_process_began_is_completed_whatever_it_stored(
             writer.append(frame(0, b"1", b"2"), MEMORY)
     writer.store.close()
     writer = open_writer(tmp_path)
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     writer.rings.drain()
     assert stored(writer) == [5, b"1", b"2", b"3"]
     assert ring.ack(1).status is AppendStatus.OK

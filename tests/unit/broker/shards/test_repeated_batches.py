@@ -37,8 +37,8 @@ class UnsureShard:
         self._plan = plan
         self.held_back: list[tuple[bytes, int, int]] = []
 
-    def attach(self, path: str) -> None:
-        self._shard.attach(path)
+    def attach_ring(self, path: str) -> None:
+        self._shard.attach_ring(path)
 
     def append(
         self, payload: bytes, durability: int, *, attempt: int = 0, not_after_ms: int | None = None

@@ -52,7 +52,7 @@ def bodies(writer: ShardWriter) -> list[bytes]:
 def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     for number in range(3):
         ring.try_write(payload(number * 10, 10), Durability.MEMORY)
     ring.publish()
@@ -84,7 +84,7 @@ def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
 
     successor = open_writer(tmp_path)
     for path in (other.path, ring.path):
-        successor.rings.attach(path)
+        successor.rings.attach_ring(path)
     assert successor.rings.drain() == 1  # the other was completed when it was attached
     assert bodies(successor) == [b"%d" % n for n in [*range(15), 100, 101, 102]]
     ack = ring.ack(1)
@@ -100,7 +100,7 @@ def test_an_outcome_that_was_written_is_not_acted_on_again(tmp_path: Path) -> No
     ring.try_write(payload(0, 2), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.STORE_FULL))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     writer.rings.drain()
     assert ring.ack(1).status is AppendStatus.STORE_FULL
     assert writer.statistics().messages == 0
@@ -126,7 +126,7 @@ def test_a_malformed_batch_is_refused_whole(
     ring.try_write(bytes(frame), Durability.MEMORY)
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     writer.rings.drain()
     assert ring.ack(1).status is AppendStatus.MESSAGE_ILLEGAL
     assert ring.ack(2).status is AppendStatus.OK
@@ -147,7 +147,7 @@ def test_a_batch_larger_than_a_segment_is_refused_and_the_next_one_stored(tmp_pa
 def test_a_ring_may_bring_batches_without_room_for_crcs_among_others(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     without = encode_messages(
         [Message("Topic", b"%d" % number) for number in (1, 2)],
         born_host=("127.0.0.1", 1),
@@ -236,7 +236,7 @@ def test_each_way_in_does_what_the_mode_demands(tmp_path: Path, mode: Durability
 def test_rings_of_closed_producers_are_removed_once_drained(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
     ring.close()
@@ -254,7 +254,7 @@ def test_the_ring_of_a_dead_producer_is_drained_and_removed(tmp_path: Path) -> N
     dead.wait()
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / f"{dead.pid}-r")
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
     writer.rings.forget_closed()
@@ -276,7 +276,7 @@ def test_a_frame_that_was_to_begin_where_the_log_ends_no_more_is_stored_at_its_e
     ring.try_write(payload(0, 3), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 500))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     assert bodies(writer) == [b"100", b"101", b"0", b"1", b"2"]
     assert ring.ack(1).first_queue_offset == 2
     writer.close()
@@ -291,7 +291,7 @@ def test_a_frame_that_was_to_begin_before_the_queue_costs_its_ring_and_not_the_s
     ring.try_write(payload(10, 3), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, -5))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     assert ring.acknowledged() == 0
     assert not ring.path.exists()
     assert writer.statistics().rings == 0
@@ -307,7 +307,7 @@ def test_a_frame_of_which_a_part_is_stored_is_never_said_to_be_refused(tmp_path:
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
     writer.appends.writable = False
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     assert ring.ack(1).status is AppendStatus.FAILED
     writer.close()
 
@@ -315,7 +315,7 @@ def test_a_frame_of_which_a_part_is_stored_is_never_said_to_be_refused(tmp_path:
 def test_a_fenced_writer_leaves_the_rings_to_the_newer_one(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     writer.control.take_epoch()
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
@@ -361,7 +361,7 @@ def test_a_frame_whose_records_cannot_be_read_again_does_not_keep_the_shard_from
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
     with monkeypatch.context() as patch:
         patch.setattr(writer.store.reads, "view", damaged)
-        writer.rings.attach(ring.path)
+        writer.rings.attach_ring(ring.path)
     assert ring.ack(1).status is AppendStatus.FAILED
     assert bodies(writer) == [b"0", b"1", b"2"]
     writer.close()

@@ -76,7 +76,7 @@ def test_a_flush_that_hangs_is_seen_from_outside(
     now_ms = 1000
     writer = ShardWriter(*(tmp_path, "T", 0, CONFIG), clock_ms=lambda: 5, steady_ms=lambda: now_ms)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
     assert writer.unflushed_ms() == 0
     writer.append(payload(b"a call"), Durability.MEMORY)
     now_ms += 200

@@ -36,9 +36,9 @@ class SilentShard:
         self._shard = shard
         self._attaches = attaches
 
-    def attach(self, path: str) -> None:
+    def attach_ring(self, path: str) -> None:
         if self._attaches:
-            self._shard.attach(path)
+            self._shard.attach_ring(path)
         raise ShardUnavailableError("T/0", 1000, "there was no answer")
 
 
@@ -131,9 +131,9 @@ class Calls:
     def __init__(self, node: TwoDisks, shard: ShardApi, disk: str) -> None:
         self._node, self._shard, self._disk = node, shard, disk
 
-    def attach(self, path: str) -> None:
+    def attach_ring(self, path: str) -> None:
         self._check()
-        self._shard.attach(path)
+        self._shard.attach_ring(path)
 
     def append(self, *batch: Any, **options: Any) -> Any:
         self._check()
