@@ -86,7 +86,7 @@ class AppendWindow:
         self.cursor[StoreCursor.INDEX_ROOM] = index_room
 
     def add_units(self, make_bitmaps: MakeBitmaps, store_timestamp_ms: int) -> None:
-        """Add a unit to each entry written since :meth:`settle`, if the queue adds units.
+        """Add a unit to each entry written since :meth:`advance_ends`, if the queue adds units.
 
         Without room for units the entries have none: readers then read the records.
         """
@@ -110,7 +110,7 @@ class AppendWindow:
             ext.reserve(count, 0 if bitmaps is None else bitmaps.shape[1])
             entries["tags_code"] = ext.append(codes, times, bitmaps)
 
-    def settle(self) -> tuple[int, int]:
+    def advance_ends(self) -> tuple[int, int]:
         """Move the ends of log, queue and index to the cursor; return batches and messages.
 
         The counts in the cursor restart at 0.

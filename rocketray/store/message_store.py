@@ -245,7 +245,7 @@ class MessageStore:
         try:
             done = write(window, now_ms)
             window.add_units(partial(self._queues.bitmaps, topic), now_ms)
-            batches, messages = window.settle()
+            batches, messages = window.advance_ends()
         except BaseException:
             self._damage = "an append was interrupted between log and queue"
             raise

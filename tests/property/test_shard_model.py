@@ -56,7 +56,7 @@ STEPS: list[tuple[Any, str]] = [
     (KeyIndex, "put"),
     (ShardRing, "record"),
     (ShardRing, "acknowledge"),
-    (ShardAppends, "settle"),
+    (ShardAppends, "publish_appended"),
 ]
 
 

@@ -402,4 +402,4 @@ class ClusterState:
         if self._closed is not None:
             return
         living = self.registry.live_subscriptions(self._steady_ms())
-        self._sql_filters.settle(*self._bitmaps.known(living))
+        self._sql_filters.register_living(*self._bitmaps.known(living))

@@ -86,7 +86,7 @@ class ShardBitmaps:
             return {}
         try:
             # The file, its version, then the bitmaps: so a reader trusts none too early.
-            if self._filters.settle(living):
+            if self._filters.register_living(living):
                 self._control.publish_filters(self._control.filters() + 1)
             if not self.are_kept:
                 self._store.begin_units(self._filters.manager)

@@ -49,7 +49,7 @@ class SqlFilters:
             except ConfigError as error:
                 _LOG.warning("%s; it is recreated, and older bitmaps are not used", error)
 
-    def settle(
+    def register_living(
         self,
         living: Iterable[LiveSubscription],
         born_after_ms: Mapping[tuple[str, str], int] | None = None,

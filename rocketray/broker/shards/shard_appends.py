@@ -192,7 +192,7 @@ class ShardAppends:
             count,
         )
 
-    def settle(self, *, to_disk: bool) -> None:
+    def publish_appended(self, *, to_disk: bool) -> None:
         """Publish what was appended, after it is on disk if *to_disk*."""
         if self.is_closed:
             return  # the page is the next one's

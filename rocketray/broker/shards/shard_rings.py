@@ -88,7 +88,7 @@ class ShardRings:
                     taken += count
                     to_disk |= some_to_disk
             if taken:
-                self._appends.settle(to_disk=to_disk)
+                self._appends.publish_appended(to_disk=to_disk)
         except BaseException:  # the process may continue, and must not acknowledge them next time
             for ring in rings:
                 if ring.is_whole:

@@ -129,7 +129,7 @@ class ShardWriter:
                     "the sender had stopped waiting for the call; nothing was stored"
                 )
             ack = self.appends.append(unpack_batch(payload))
-            self.appends.settle(to_disk=durability.needs_sync)
+            self.appends.publish_appended(to_disk=durability.needs_sync)
             return ack
 
     def append_built(self, build: Callable[[], EncodedBatch | None]) -> Ack:
@@ -137,7 +137,7 @@ class ShardWriter:
         with self._lock:
             batch = build()
             ack = Ack(AppendStatus.OK) if batch is None else self.appends.append(batch)
-            self.appends.settle(to_disk=False)
+            self.appends.publish_appended(to_disk=False)
             return ack
 
     def append_staged(self, batches: Sequence[EncodedBatch], *, in_doubt: bool) -> Ack:
@@ -151,7 +151,7 @@ class ShardWriter:
             try:
                 return self._staged.append(batches, in_doubt=in_doubt)
             finally:  # also what was stored before an error: it is found by its keys next time
-                self.appends.settle(to_disk=True)
+                self.appends.publish_appended(to_disk=True)
 
     def fence(self, owner_epoch: int) -> int:
         """Store nothing of older owners from now on; return the newest epoch, which is on disk.
@@ -170,7 +170,7 @@ class ShardWriter:
                 raise self.appends.unavailable(
                     f"the epoch of the queue's new owner cannot be stored: {reason}"
                 )
-            self.appends.settle(to_disk=True)
+            self.appends.publish_appended(to_disk=True)
             return self.appends.fence.newest()
 
     def find_batch(self, wanted: BatchIdentity) -> Ack | None:

@@ -114,7 +114,7 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         self._closed = threading.Event()
         try:
             self._session.beat(self._send)
-            self._queues.settle(None)
+            self._queues.settle_assignment(None)
             self._queues.check()
         except BaseException:
             with contextlib.suppress(StreamError, OSError):  # the first error is the one to raise
@@ -216,7 +216,7 @@ class GroupConsumer(OfOneProcess, what="consumer"):
     def _take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
         if self._failure is not None:
             raise self._failure
-        self._queues.settle(self.on_revoke)
+        self._queues.settle_assignment(self.on_revoke)
         if self._local is None and not self._session.lease.may_hand_out():
             return []
         return self._queues.take_batches(max_messages, skip)

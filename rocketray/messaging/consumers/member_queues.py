@@ -117,7 +117,7 @@ class MemberQueues:
 
     # For the polling thread only
 
-    def settle(self, on_revoke: OnRevoke | None) -> None:
+    def settle_assignment(self, on_revoke: OnRevoke | None) -> None:
         """Release the queues that are not granted any more, and open the new ones."""
         assigned: dict[int, int] = {}
         if not self.session.is_settled:

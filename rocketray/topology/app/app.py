@@ -406,7 +406,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         Raises what could not be stored; where no commit follows, only if it was not reported yet.
         """
         has_all: bool = await self.tables.flush()
-        await (self._outboxes.flush() if is_commit else self._outboxes.settle())
+        await (self._outboxes.flush() if is_commit else self._outboxes.settle_sends())
         return has_all
 
     # Running

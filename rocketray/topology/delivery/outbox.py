@@ -119,7 +119,7 @@ class Outbox(OfOneProcess, what="app"):
             self._is_told = True
             raise self._failure
 
-    async def settle(self) -> None:
+    async def settle_sends(self) -> None:
         """As :meth:`flush`, but raise only a failure that was not reported yet."""
         was_told = self._is_told
         try:
@@ -129,9 +129,9 @@ class Outbox(OfOneProcess, what="app"):
                 raise
 
     async def close(self) -> None:
-        """Send what waits, close the producer and end the thread; raise as :meth:`settle`."""
+        """Send what waits, close the producer and end the thread; raise as :meth:`settle_sends`."""
         try:
-            await self.settle()
+            await self.settle_sends()
         finally:
             await self._loop.run_in_executor(self._thread, self._producer.close)
             self._thread.shutdown(wait=False)
@@ -240,12 +240,12 @@ class Outboxes:
         """Wait until all messages put so far are stored; raise as :meth:`Outbox.flush`."""
         await _all(one.flush() for one in self._opened.values())
 
-    async def settle(self) -> None:
-        """As :meth:`flush`, but raise as :meth:`Outbox.settle`."""
-        await _all(one.settle() for one in self._opened.values())
+    async def settle_sends(self) -> None:
+        """As :meth:`flush`, but raise as :meth:`Outbox.settle_sends`."""
+        await _all(one.settle_sends() for one in self._opened.values())
 
     async def close(self) -> None:
-        """Close all; raise as :meth:`settle`."""
+        """Close all; raise as :meth:`settle_sends`."""
         outboxes, self._opened = self._opened, {}
         await _all(one.close() for one in outboxes.values())
 

@@ -128,8 +128,8 @@ def directories_not_synced() -> None:
 
 @_mutant("an acknowledgement for disk does not wait for the sync")
 def ack_before_sync() -> None:
-    settle = ShardAppends.settle
-    _put(ShardAppends, "settle", lambda self, *, to_disk: settle(self, to_disk=False))
+    publish = ShardAppends.publish_appended
+    _put(ShardAppends, "publish_appended", lambda self, *, to_disk: publish(self, to_disk=False))
 
 
 @_mutant("the log is never synced")

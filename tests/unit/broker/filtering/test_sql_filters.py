@@ -42,7 +42,7 @@ class Coordinator:
         self.settle()
 
     def settle(self) -> None:
-        self.filters.settle(self.registry.live_subscriptions(self.clock.now_ms))
+        self.filters.register_living(self.registry.live_subscriptions(self.clock.now_ms))
 
     def restarted(self) -> Coordinator:
         new = Coordinator(self.data, self.clock)

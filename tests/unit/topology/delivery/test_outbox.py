@@ -360,7 +360,7 @@ def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> No
         await disk.put(Message("T", b"lost"), 0)
         with pytest.raises(StoreFullError):
             await outboxes.flush()
-        await outboxes.settle()
+        await outboxes.settle_sends()
         await outboxes.close()
         await outboxes.close()
 
@@ -368,7 +368,7 @@ def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> No
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("act", ["flush", "settle", "close"])
+@pytest.mark.parametrize("act", ["flush", "settle_sends", "close"])
 def test_an_outbox_that_fails_keeps_no_other_from_being_stored(node: LocalNode, act: str) -> None:
     producers: dict[AckMode, WatchedProducer] = {}
 
