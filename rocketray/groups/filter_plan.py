@@ -110,7 +110,7 @@ class PlanFollower:
             self._proposals[key] = max(visible(), offset)
         return QueuePart(plan.old, self._proposals[key])
 
-    def forget(self, queue_id: int) -> None:
+    def forget_queue(self, queue_id: int) -> None:
         """Drop unconfirmed proposals for a revoked queue."""
         for key in [key for key in self._proposals.copy() if key[1] == queue_id]:
             del self._proposals[key]

@@ -113,7 +113,7 @@ class GroupRegistry:
         membership.count(member, beat)
         if not beat.is_broadcast:
             self._take_offsets(beat, membership.owned(name) & (beat.held | member.held))
-        membership.forget(name)
+        membership.forget_member(name)
         self.moves.carry_out(beat.group, beat.topic, membership)
 
     def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
@@ -185,7 +185,7 @@ class GroupRegistry:
                     "them first"
                 )
         self.subscriptions.delete(group)
-        self.later_queues.forget(group)
+        self.later_queues.forget_group(group)
         self.journals.note(EntryKind.GROUP_DELETED, group, "", {})
         self._drop(lambda key: key[0] == group)
 

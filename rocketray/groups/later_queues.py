@@ -28,7 +28,7 @@ class LaterQueues:
         """Remember the groups of *topic*, before it is deleted."""
         self._readers_of_deleted.setdefault(topic, set()).update(self._subscriptions.sharing(topic))
 
-    def forget(self, group: str) -> None:
+    def forget_group(self, group: str) -> None:
         """Forget a deleted group: one of the same name begins where its ``start=`` says."""
         for readers in self._readers_of_deleted.values():
             readers.discard(group)

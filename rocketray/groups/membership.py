@@ -81,7 +81,7 @@ class Membership:
             self.counters += beat.counters - member.counters
         member.counters = beat.counters
 
-    def forget(self, name: str) -> None:
+    def forget_member(self, name: str) -> None:
         """Remove a member, or a predecessor, and release its queues."""
         self.roster.remove(name)
         self.owners.release(self.owners.owned(name))
@@ -92,7 +92,7 @@ class Membership:
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
                 process = process_name(name.partition("\n")[0], member.instance)
                 self.owners.expire(name, process)
-                self.forget(name)
+                self.forget_member(name)
 
     @property
     def changed(self) -> bool:

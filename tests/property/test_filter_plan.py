@@ -70,7 +70,7 @@ class Member:
     def poll(self, count: int) -> None:
         for queue in self.positions.keys() - self.granted.keys():
             del self.positions[queue]
-            self.follower.forget(queue)
+            self.follower.forget_queue(queue)
         for queue in self.granted.keys() - self.positions.keys():
             self.positions[queue] = max(0, self.granted[queue])
             self.commits.setdefault(queue, self.positions[queue])

@@ -116,7 +116,7 @@ class MemberSession:
                 self._epochs.pop(queue_id, None)
                 if queue_id in self._finished:
                     self._commits.setdefault(queue_id, self._finished.pop(queue_id))
-                self.follower.forget(queue_id)
+                self.follower.forget_queue(queue_id)
             if self._late_reply is not None and self._assigned.keys() <= self._granted.keys():
                 self._renew(self._late_reply)
 

@@ -479,7 +479,7 @@ class Feed:
         # The offsets may not be committed if a change of a table before them had to stay unsent.
         if await self._services.flush_sends() or self._tables is None:
             self.commit(finished)
-        self._ledger.forget(lost)
+        self._ledger.forget_queues(lost)
         await self._lose(lost)
 
     def _may_keep_queues(self) -> bool:

@@ -83,7 +83,7 @@ class OffsetLedger:
                 self._move(queue_id)
         return max(self._spans.items(), key=itemgetter(1), default=(-1, 0))
 
-    def forget(self, queue_ids: Iterable[int]) -> None:
+    def forget_queues(self, queue_ids: Iterable[int]) -> None:
         """Drop revoked queues; their unfinished messages go to another member."""
         for queue_id in queue_ids:
             self._outstanding.pop(queue_id, None)

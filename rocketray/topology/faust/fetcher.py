@@ -129,7 +129,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         existing = await asyncio.to_thread(connection.topics.all)
         for key in self._deleted:
             if key[1] in existing:
-                self.app.declarations.forget(key[1])
+                self.app.declarations.forget_topic(key[1])
         return [key for key in keys if key not in self._deleted or key[1] in existing]
 
     async def _open_all(self, keys: Sequence[tuple[Topic, str]]) -> list[BaseException]:

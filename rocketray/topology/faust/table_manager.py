@@ -168,7 +168,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         released = self._ownership.release(holder, queue_ids)
         stale = released & self._fenced if holder.is_leased else released
         self._fenced -= released
-        self.changes.forget(stale)
+        self.changes.forget_queues(stale)
         lost = released & self._recovered
         self._recovered -= lost
         self._reading -= released
@@ -189,11 +189,11 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
                 if reader is None:
                     continue
                 if are_stale:
-                    reader.forget()
+                    reader.forget_part()
                 if not table.is_global:
                     del self._readers[table.name, queue_id]
                     reader.close()
-                    table.forget(queue_id)
+                    table.forget_queue(queue_id)
                 elif are_whole:
                     await reader.skip_to_end()
         await self._tell_assignment(self._recovered | self._reading, queue_ids)
@@ -264,7 +264,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             )
         self._fenced.add(queue_id)
         self._reading.discard(queue_id)
-        self.changes.forget({queue_id})
+        self.changes.forget_queues({queue_id})
         for holder in self._ownership.holders(queue_id):
             holder.give_up(queue_id, newest_epoch)
 

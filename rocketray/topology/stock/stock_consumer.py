@@ -186,7 +186,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
                 # queues.
                 await self.transport.queue_count(topic)
             elif self.transport.known_queue_count(topic) is not None:
-                self.transport.forget(topic)
+                self.transport.forget_topic(topic)
                 if self._log is not None:
                     self._log.reopen()
 

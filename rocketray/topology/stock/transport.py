@@ -101,7 +101,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
                 self._queue_counts[topic] = config.queues
         return self._queue_counts[topic]
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Forget Faust's *topic*, which was deleted."""
         self._queue_counts.pop(topic, None)
 

@@ -87,7 +87,7 @@ class ChangelogBuffer:
             ):  # else a newer one, or it was forgotten meanwhile
                 del self._changes[place]
 
-    def forget(self, queue_ids: Container[int]) -> None:
+    def forget_queues(self, queue_ids: Container[int]) -> None:
         """Drop the changes of queues, whose messages another instance processes again."""
         for place in [place for place in self._changes if place[1] in queue_ids]:
             del self._changes[place]

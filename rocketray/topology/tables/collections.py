@@ -87,7 +87,7 @@ class _SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types 
             elif key in self.data:
                 self.data[key].data.discard(member)
 
-    def forget(self, queue_id: int) -> None:
+    def forget_queue(self, queue_id: int) -> None:
         for key in [key for key, queue in self.queue_of.items() if queue == queue_id]:
             self.pop_set(key)
 
@@ -251,14 +251,14 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
 
     def drop_part(self, queue_id: int) -> None:
         """Empty the part of a queue, because it differs from its changelog."""
-        self.forget(queue_id)
+        self.forget_queue(queue_id)
         if self.keeps_offsets:
             drop_database(self.data, queue_id)
 
-    def forget(self, queue_id: int) -> None:
+    def forget_queue(self, queue_id: int) -> None:
         """Drop the part of a queue that another instance owns now."""
-        if hasattr(self.data, "forget"):
-            self.data.forget(queue_id)
+        if hasattr(self.data, "forget_queue"):
+            self.data.forget_queue(queue_id)
         for end in self._partition_timestamps.pop(queue_id, ()):
             self._partition_timestamp_keys.pop((queue_id, end), None)
         self._partition_latest_timestamp.pop(queue_id, None)

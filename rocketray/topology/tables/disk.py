@@ -31,7 +31,7 @@ class QueueMemory(Store):  # type: ignore[misc]  # Faust's types are not followe
         super().__post_init__()
         self.queue_of: dict[Any, int] = {}
 
-    def forget(self, queue_id: int) -> None:
+    def forget_queue(self, queue_id: int) -> None:
         """Drop every key of that queue."""
         for key in [key for key, queue in self.queue_of.items() if queue == queue_id]:
             del self.queue_of[key]

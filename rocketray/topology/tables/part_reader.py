@@ -94,7 +94,7 @@ class PartReader:
         """Release the reader's resources."""
         self.tail.close()
 
-    def forget(self) -> None:
+    def forget_part(self) -> None:
         """Drop the part, which has changes that the log does not have; it is read again."""
         self.drop()
         self.next_offset = 0

@@ -409,7 +409,7 @@ class Declarations:
         """Return whether *topic* was declared."""
         return topic in self._queue_counts
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """Have *topic* declared again at its next use: it was deleted."""
         self._queue_counts.pop(topic, None)
 

@@ -242,7 +242,7 @@ class Reader:
     def _revoke(self, queues: frozenset[tuple[str, int]]) -> None:
         self.commit()
         lost = [queue_id for _, queue_id in queues]
-        self._ledger.forget(lost)
+        self._ledger.forget_queues(lost)
         for queue_id in lost:
             if queue_id in self._positions:
                 del self._positions[queue_id]

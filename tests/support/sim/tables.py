@@ -134,7 +134,7 @@ class Table:
     def _forget(self, queue_id: int) -> None:
         """Drop a part that differs from its changelog."""
         del self._held[queue_id]
-        self._changes.forget({queue_id})
+        self._changes.forget_queues({queue_id})
         self._copies[queue_id].write({}, None)
 
     def release(self, queue_ids: set[int], *, is_leased: bool) -> None:
@@ -145,7 +145,7 @@ class Table:
             except (StreamError, OSError):
                 self._changes, self._taken = ChangelogBuffer(), []
         if not is_leased:
-            self._changes.forget(queue_ids)
+            self._changes.forget_queues(queue_ids)
         for queue_id in queue_ids & self._held.keys():
             del self._held[queue_id]
 

@@ -84,7 +84,7 @@ def test_a_queue_that_was_taken_away_may_come_back_further_behind() -> None:
     (delivery,) = add(ledger, 10, end=11)
     finish(delivery)
     assert commit(ledger) == [(0, 11)]
-    ledger.forget([0])
+    ledger.forget_queues([0])
     add(ledger, 3, end=4)
     assert commit(ledger) == [(0, 3)]
 
@@ -116,7 +116,7 @@ def test_what_was_finished_before_a_queue_was_given_up_is_not_committed_when_it_
     (delivery,) = add(ledger, 10, end=11)
     finish(delivery)
     [told] = ledger.advance()
-    ledger.forget([0])
+    ledger.forget_queues([0])
     assert not ledger.commit(*told)
     (delivery,) = add(ledger, first, end=end)
     finish(delivery)
