@@ -12,7 +12,7 @@ Steps of a round; a crash at any point leaves a store that opens and holds all r
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from rocketray.errors import StoreError
@@ -69,6 +69,16 @@ class Expiry:
             with guard:
                 self._files.forget_before(gone[-1].file.end)
                 announce()
+        self._note_expired(gone)
+        try:
+            self._files.remove_forgotten()
+        except OSError as error:
+            reason = f"{self._name}: an expired file could not be removed: {error}"
+            raise StoreError(reason) from None
+        return gone
+
+    def _note_expired(self, gone: Sequence[ExpiredFile]) -> None:
+        """Drop what is kept about removed files, and log why each is removed."""
         for expired in gone:
             self._seen_ms.pop(expired.file.start, None)
             self._store_times.pop(expired.file.start, None)
@@ -81,12 +91,6 @@ class Expiry:
                 expired.reason.value,
                 "; a group had not finished it" if expired.was_held else "",
             )
-        try:
-            self._files.remove_forgotten()
-        except OSError as error:
-            reason = f"{self._name}: an expired file could not be removed: {error}"
-            raise StoreError(reason) from None
-        return gone
 
     def _log_files(self) -> Iterator[LogFile]:
         log, now_ms = self._files.log, self._clock.steady_ms()

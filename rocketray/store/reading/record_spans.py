@@ -241,6 +241,13 @@ class RecordReader(ABC):
             raise CorruptRecordError(
                 path, int(offsets[damaged.argmax()]), "it does not match its CRC property"
             )
+        self._check_places(path, offsets, queue_offsets, fields)
+        return SegmentSpans(path, segment, offsets, sizes, fields)
+
+    def _check_places(
+        self, path: str, offsets: _Int64s, queue_offsets: _Int64s, fields: _Int64s
+    ) -> None:
+        """Raise :class:`CorruptRecordError` for a record of another place in a queue."""
         others = fields[Field.QUEUE_OFFSET] != queue_offsets
         others |= fields[Field.QUEUE_ID] != self.queue_id
         if others.any():
@@ -252,7 +259,6 @@ class RecordReader(ABC):
                 f"points to it, but its fields name queue offset {fields[Field.QUEUE_OFFSET, bad]} "
                 f"of queue {fields[Field.QUEUE_ID, bad]}",
             )
-        return SegmentSpans(path, segment, offsets, sizes, fields)
 
 
 def property_texts(
