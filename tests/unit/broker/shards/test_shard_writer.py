@@ -212,7 +212,7 @@ def test_a_disk_batch_is_flushed_before_it_is_seen(tmp_path: Path) -> None:
 def test_each_way_in_does_what_the_mode_demands(tmp_path: Path, mode: Durability) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
-    writer.rings.attach(ring.path)
+    writer.rings.attach_ring(ring.path)
 
     def by_frame() -> None:
         ring.try_write(payload(0, 1), mode)
