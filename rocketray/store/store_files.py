@@ -30,7 +30,7 @@ from .files.file_system import FileSystem, sync_names
 from .files.lock import StoreLock
 from .files.mapped_file_queue import Repair
 from .files.open_mark import was_clean
-from .files.store_settings import Salvage, is_foreign
+from .files.store_settings import Salvage, damaged_settings, is_foreign
 from .index.key_index import KeyIndex
 from .log.commit_log import CommitLog
 from .queues.consume_queue import ConsumeQueue
@@ -40,6 +40,7 @@ from .queues.queue_recovery import continue_at
 from .queues.queue_table import QueueTable
 from .recovery.at_rest import noted_ends, open_at_rest
 from .recovery.clean_stop import CleanStop
+from .recovery.problem import Problem
 from .recovery.recovery import (
     RecoveryReport,
     Trust,
@@ -327,7 +328,11 @@ class StoreFiles:
     def verify(self) -> Verification:
         """Check everything; see verify.py."""
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
-        return verify(self.log, self.queues, self.index, checkpoint)
+        found = verify(self.log, self.queues, self.index, checkpoint)
+        if (settings := damaged_settings(self._directory, self._file_system)) is None:
+            return found
+        what = "it is lost or damaged, and its copy is used; an opening for writing repairs it"
+        return replace(found, problems=(Problem(str(settings), 0, what), *found.problems))
 
     def stop(self) -> None:
         """Write down the ends of all files, already flushed, for the next opening.

@@ -90,7 +90,10 @@ class Examiner:
 
 
 def open_store(disk: SimDisk, clock: FakeClock) -> MessageStore:
-    return MessageStore(STORE, CONFIG, clock_ms=clock, file_system=disk)
+    """Open it; the copy of its settings is durable: test_settings_power_loss.py loses that."""
+    store = MessageStore(STORE, CONFIG, clock_ms=clock, file_system=disk)
+    disk.sync(STORE / "store.json.bak")
+    return store
 
 
 def recover(disk: SimDisk) -> Recovered:

@@ -55,7 +55,8 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
             for queue_id in range(2):
                 before.producer().send(topic, b"before", queue_id=queue_id)
     whole = damaged.read_bytes()
-    damaged.write_bytes(whole[: len(whole) // 2])
+    for path in (damaged, damaged.with_name("store.json.bak")):
+        path.write_bytes(whole[: len(whole) // 2])
     missing.rename(elsewhere)
 
     reasons = {

@@ -112,8 +112,9 @@ print(json.dumps(answers))
 KINDS = {
     *("node.json", "node.lock", "directory.json", "ray_token"),
     *("config/topics.json", "config/groups.json", "config/filterRules.json"),
-    *(f"shards/Trade/0/{name}" for name in ("store.json", "control", "checkpoint", "scrub.json")),
-    *(f"shards/Trade/0/{name}" for name in ("lock", "abort", f"commitlog/{0:020d}")),
+    *(f"shards/Trade/0/{name}" for name in ("store.json", "store.json.bak", "control", "lock")),
+    *(f"shards/Trade/0/{name}" for name in ("checkpoint", "scrub.json", "abort")),
+    f"shards/Trade/0/commitlog/{0:020d}",
 }
 """Files of a node that runs."""
 

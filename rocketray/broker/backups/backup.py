@@ -47,6 +47,7 @@ from rocketray.runtime.files.restorations import RESTORED_FILE
 from rocketray.runtime.files.state_files import disk_use
 from rocketray.runtime.machine import here, whereabouts
 from rocketray.store.files.mapped_file_queue import segment_name
+from rocketray.store.files.store_settings import SETTINGS_FILES, is_foreign
 from rocketray.store.queues.gaps_file import GAPS_FILE
 
 from .file_copy import FileSum, copy_file, no_room, sum_of
@@ -181,7 +182,7 @@ class _Run:
             try:
                 if queue_id in topic.made:
                     check_is_there(directory, topic, queue_id)
-                elif not (directory / "store.json").exists():
+                elif is_foreign(directory):
                     return None
                 return bounds_of(self._data, topic.name, queue_id, clock_ms=self._clock_ms)
             except FileNotFoundError:
@@ -225,8 +226,7 @@ class _Run:
         directory = _directory(queue)
         path = shard_directory(self._data, topic.name, queue_id)
         limit = bounds.end * ENTRY_BYTES
-        yield _Part(f"{directory}/store.json")
-        for name in (GAPS_FILE, RESTORED_FILE):
+        for name in (*SETTINGS_FILES, GAPS_FILE, RESTORED_FILE):
             if (path / name).exists():
                 yield _Part(f"{directory}/{name}")
         filters = filters_file(path)

@@ -20,7 +20,7 @@ from rocketray.runtime.files.paths import (
     producer_rings_directory,
     shard_directory,
 )
-from rocketray.store.files.store_settings import is_foreign, read_settings
+from rocketray.store.files.store_settings import is_foreign, read_settings, without_settings
 
 from .catalog import TopicConfig
 from .process_names import is_shared
@@ -49,7 +49,7 @@ def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
     if queue_id in topic.made and is_foreign(directory):
         what = "has no store.json" if directory.exists() else "is missing"
         advice = (
-            f"write the file again with: rocketray store recover {directory}"
+            without_settings(directory)
             if directory.exists() and any(directory.iterdir())
             else "mount its disk, or restore it from a copy; if it is lost, delete the topic and "
             "create it again"

@@ -76,7 +76,11 @@ def store_directories(directory: Path) -> list[Path]:
     Raises:
         StoreError: it is none and holds none, or one without its settings.
     """
-    from rocketray.store.files.store_settings import is_foreign, is_store  # noqa: PLC0415 - orjson
+    from rocketray.store.files.store_settings import (  # noqa: PLC0415 - orjson
+        is_foreign,
+        is_store,
+        without_settings,
+    )
 
     if is_store(directory):
         return [directory]
@@ -86,8 +90,7 @@ def store_directories(directory: Path) -> list[Path]:
         for path in paths:
             if is_foreign(path) and is_store(path):
                 raise StoreError(
-                    f"{path} has no store.json, so it was lost; restore it from a copy, or from "
-                    f"the catalog: rocketray store recover {path}"
+                    f"{path} has no store.json, so it was lost; {without_settings(path)}"
                 )
         return [path for path in paths if is_store(path)]
     raise StoreError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +26,6 @@ from rocketray.cli.terminal.quantities import parse_bytes
 from rocketray.errors import CorruptRecordError
 from rocketray.runtime.clock import system_clock_ms
 
-from .restored_settings import RestoredSettings, StoreHostOption, restore_lost_settings
 from .store_scrub import SCRUB_RATE_DEFAULT, scrub_store
 
 if TYPE_CHECKING:
@@ -104,19 +102,14 @@ def recover(
     directory: DirectoryArgument,
     *,
     index_hash_slots: SlotsOption = None,
-    store_host: StoreHostOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Repair a store: its settings, its log, its queues and its index.
+    """Repair a store: its log, its queues and its index.
 
     \b
     What follows the first bad record is cut off the log, and kept in commitlog/broken. If good
     records that were on disk follow a bad one, it is skipped and reported, and nothing is cut.
     Queue entries and keys are rebuilt from the log, and good ConsumeQueueExt units are kept.
-
-    A store.json that was lost or is damaged is written again, if the store host of the catalog, or
-    of --store-host, is that of the records. What is written is shown. The sizes are those of the
-    files, or else of other shards of the node.
 
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker, which
     can continue with it afterwards. No process may have it open. The command may be repeated at any
@@ -129,8 +122,6 @@ def recover(
     from rocketray.store.files.store_settings import Salvage  # noqa: PLC0415 - imports NumPy
     from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - NumPy and Arrow
 
-    for restored in restore_lost_settings(directory, store_host, index_hash_slots):
-        _print_settings(restored, as_json=as_json)
     for path in store_directories(directory):
         foreign = told_settings(path, index_hash_slots)
         config = foreign.config if foreign else None
@@ -158,19 +149,6 @@ def upgrade(directory: DirectoryArgument, *, as_json: JsonOption = False) -> Non
         had = upgrade_store(path)
         record = {"directory": str(path), "hadVersion": had}
         print_result(record, f"{path}: was version {had}", as_json=as_json)
-
-
-def _print_settings(restored: RestoredSettings, *, as_json: bool) -> None:
-    settings = asdict(restored.config) | {"store_host": restored.store_host}
-    if as_json:
-        directory = str(restored.directory)
-        print_json({"directory": directory, "from": restored.source, "settings": settings})
-        return
-    print_line(
-        f"{restored.directory}: store.json was written again, with the store host of "
-        f"{restored.source}:"
-    )
-    print_table(("setting", "value"), [(name, str(value)) for name, value in settings.items()])
 
 
 def _shown_verification(

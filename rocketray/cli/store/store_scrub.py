@@ -65,11 +65,14 @@ def scrub_store(path: Path, index_hash_slots: int | None, bytes_a_second: int) -
 
 
 def _settings(path: Path) -> StoreConfig:
-    from rocketray.store.files.store_settings import read_settings  # noqa: PLC0415 - orjson
+    from rocketray.store.files.store_settings import (  # noqa: PLC0415 - orjson
+        read_settings,
+        without_settings,
+    )
 
     config = read_settings(path)
     if config is None:
-        raise StoreError(f"{path} has no store.json; restore it: rocketray store recover {path}")
+        raise StoreError(f"{path} has no store.json; {without_settings(path)}")
     return config
 
 

@@ -6,33 +6,48 @@
   property.
 - A newer version is refused. An older one can be read; it can be written only after an explicit
   upgrade, so that an older rocketray is not locked out silently.
-- A directory with a log and without this file was written by RocketMQ. The caller gives its sizes,
-  and it is opened read-only, or for recovery.
-- A file that was lost or damaged can be written again (recovery/lost_settings.py).
+- ``store.json.bak`` is a copy, for a file that is lost or damaged. It is written after the file and
+  not synced: after a power failure the file is whole, and the next opening for writing renews the
+  copy. That opening also writes the copy of a directory that has none, and repairs the file.
+- A directory with a log and without both was written by RocketMQ. The caller gives its sizes, and
+  it is opened read-only, or for recovery.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+import logging
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from rocketray.base.config import StoreConfig
-from rocketray.base.file_form import FileForm
+from rocketray.base.file_form import FileForm, UnknownVersionError
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
 from .lock import StoreLock
 
+_LOG = logging.getLogger(__name__)
 _NAME = "store.json"
+_COPY = f"{_NAME}.bak"
+SETTINGS_FILES = (_NAME, _COPY)
 _FORM = FileForm(_NAME, 2)
+# Files of ours that RocketMQ does not have: beside them, the settings were lost.
+_OURS = ("stopped.json", "recovered.json", "control")
 _MAX_BYTES = 64 * 1024  # far above its few settings
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms", "append_properties_crc"}  # those of an opening
+
+
+class _Kept(NamedTuple):
+    """The settings of a directory, and the file that they were read from."""
+
+    name: str
+    version: int
+    config: StoreConfig
+    raw: bytes
 
 
 class Salvage(Enum):
@@ -53,31 +68,36 @@ def settle_config(
 ) -> StoreConfig:
     """Return the settings for opening *directory*; a new directory gets *given* or the defaults.
 
-    A directory that RocketMQ wrote is opened read-only, or to *salvage* it, with *given*.
+    A directory that RocketMQ wrote is opened read-only, or to *salvage* it, with *given*. Unless
+    *read_only*, the caller has the lock, and a damaged file is repaired from its copy.
 
     Raises:
         ConfigError: *given* and the directory disagree, or neither has the sizes.
+        StoreError: the settings and their copy are damaged.
         StoreVersionError: a newer rocketray created the directory, or an older one and it is to be
             written.
     """
-    settings = _read(file_system, directory / _NAME)
-    if settings is not None:
-        version, kept = settings
-        if version < _FORM.version and not read_only:
+    kept = _read(file_system, directory)
+    if kept is not None:
+        if kept.version < _FORM.version and not read_only:
             raise StoreVersionError(
-                f"{directory / _NAME}: its version is {version}, and this release of rocketray "
+                f"{directory / _NAME}: its version is {kept.version}, and this release of rocketray "
                 f"writes version {_FORM.version}; upgrade it with: rocketray store upgrade "
                 f"{directory}"
             )
-        return _agreed(directory, kept, given)
-    if read_only or (salvage is not Salvage.NOTHING and given is not None):
+        config = _agreed(directory, kept.config, given)
+        if not read_only:
+            _mend(file_system, directory, kept)
+        return config
+    is_ours = any(file_system.exists(directory / name) for name in _OURS)
+    if read_only or (salvage is not Salvage.NOTHING and given is not None and not is_ours):
         return _of_foreign(file_system, directory, given)
     # New settings beside an old log would read it with wrong sizes.
-    if file_system.names(directory / "commitlog"):
+    if file_system.names(directory / "commitlog") or (is_ours and salvage is not Salvage.NOTHING):
+        written = "" if is_ours else "RocketMQ wrote it, or "
         raise ConfigError(
-            f"{directory} has a commit log and no {_NAME}: RocketMQ wrote it, or the file was "
-            "lost; open it read-only with its file sizes, or restore the file: rocketray store "
-            f"recover {directory}"
+            f"{directory} has files of a store and no {_NAME}: {written}the file and its copy "
+            f"{_COPY} were lost; {without_settings(directory)}"
         )
     config = given or StoreConfig()
     _write(file_system, directory, config)
@@ -88,11 +108,25 @@ def read_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> St
     """Return the settings that *directory* was created with; None without settings or directory.
 
     Raises:
-        ConfigError: the file is damaged.
+        StoreError: the file and its copy are damaged.
         StoreVersionError: a newer rocketray wrote it.
     """
-    found = _read(file_system, directory / _NAME)
-    return None if found is None else found[1]
+    kept = _read(file_system, directory)
+    return None if kept is None else kept.config
+
+
+def without_settings(directory: Path) -> str:
+    """Return what to do about a store of ours whose settings were lost, for an error."""
+    return (
+        f"copy {_NAME} there from a backup of the node; without one, copy the messages to a node "
+        f"without their topic: rocketray store import {directory} --all --data DATA"
+    )
+
+
+def damaged_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> Path | None:
+    """Return ``store.json`` if its copy is used, because it is lost or damaged; None if not."""
+    kept = _read(file_system, directory)
+    return directory / _NAME if kept is not None and kept.name != _NAME else None
 
 
 def is_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
@@ -115,46 +149,14 @@ def upgrade_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> in
     """
     lock = StoreLock(directory, file_system)
     try:
-        settings = _read(file_system, directory / _NAME)
-        if settings is None:
+        kept = _read(file_system, directory)
+        if kept is None:
             raise ConfigError(f"{directory} has no {_NAME}: it is not a store of rocketray")
-        version, config = settings
-        if version < _FORM.version:
-            _write(file_system, directory, config)
-        return version
+        if kept.version < _FORM.version:
+            _write(file_system, directory, kept.config)
+        return kept.version
     finally:
         lock.release(clean=False)
-
-
-def restore_settings(
-    directory: Path, config: StoreConfig, file_system: FileSystem = SYSTEM_FILES
-) -> None:
-    """Write the lost or damaged settings of *directory*, which must not be open.
-
-    A damaged file is kept beside it, with the suffix ``.damaged``.
-
-    Raises:
-        StoreLockedError: the directory is open.
-    """
-    lock = StoreLock(directory, file_system)
-    try:
-        path = directory / _NAME
-        if file_system.exists(path):
-            file_system.rename(path, path.with_name(f"{_NAME}.damaged"))
-        _write(file_system, directory, config)
-    finally:
-        lock.release(clean=False)
-
-
-def usual_size(paths: Iterable[Path]) -> int:
-    """Return the size of most of the files *paths*, the largest on a tie; 0 without files.
-
-    The others were cut short, or a crash came before their size was durable.
-    """
-    sizes = Counter(
-        path.stat().st_size for path in paths if path.name.isdecimal() and path.is_file()
-    )
-    return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
 
 def allow_units(directory: Path, config: StoreConfig, file_system: FileSystem) -> StoreConfig:
@@ -166,7 +168,7 @@ def allow_units(directory: Path, config: StoreConfig, file_system: FileSystem) -
 
 def is_foreign(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
     """Return whether *directory* has no settings of ours: then a RocketMQ broker wrote it."""
-    return not file_system.exists(directory / _NAME)
+    return not any(file_system.exists(directory / name) for name in SETTINGS_FILES)
 
 
 def _of_foreign(file_system: FileSystem, directory: Path, given: StoreConfig | None) -> StoreConfig:
@@ -193,24 +195,59 @@ def _agreed(directory: Path, kept: StoreConfig, given: StoreConfig | None) -> St
     return given
 
 
-def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None:
-    """Return the version and the settings; None without a file."""
-    try:
-        raw = file_system.read(path, _MAX_BYTES)
-    except FileNotFoundError:
+def _read(file_system: FileSystem, directory: Path) -> _Kept | None:
+    """Return the settings, from the copy if the file is lost or damaged; None without both."""
+    reasons = {}
+    for name in SETTINGS_FILES:
+        try:
+            kept = _parsed(name, file_system.read(directory / name, _MAX_BYTES))
+        except FileNotFoundError:
+            reasons[name] = "missing"
+        except UnknownVersionError as error:
+            raise error.at(directory / name) from None
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            reasons[name] = f"damaged ({error})"
+        else:
+            for lost, reason in reasons.items():
+                _LOG.warning("%s: %s; its copy %s is used", directory / lost, reason, name)
+            return kept
+    if {*reasons.values()} == {"missing"}:
         return None
-    try:
-        value: Any = orjson.loads(raw)
-        version = _FORM.content(value, path).pop("version")
-        value["store_host"] = (str(value["store_host"][0]), int(value["store_host"][1]))
-        return int(version), StoreConfig(**value)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise StoreError(
-            f"{path} has no valid store settings ({error}); restore it from a copy, or from the "
-            f"catalog of its node: rocketray store recover {path.parent}"
-        ) from None
+    raise StoreError(
+        f"{directory / _NAME} has no valid store settings: it is {reasons[_NAME]}, and its copy "
+        f"{_COPY} is {reasons[_COPY]}; move both away, then {without_settings(directory)}"
+    )
+
+
+def _parsed(name: str, raw: bytes) -> _Kept:
+    value: Any = orjson.loads(raw)
+    version = int(_FORM.content(value).pop("version"))
+    value["store_host"] = (str(value["store_host"][0]), int(value["store_host"][1]))
+    return _Kept(name, version, StoreConfig(**value), raw)
 
 
 def _write(file_system: FileSystem, directory: Path, config: StoreConfig) -> None:
     raw = orjson.dumps(_FORM.of(asdict(config)), option=orjson.OPT_INDENT_2)
     replace_file(file_system, directory / _NAME, raw)
+    _renew_copy(file_system, directory, raw)
+
+
+def _mend(file_system: FileSystem, directory: Path, kept: _Kept) -> None:
+    """Repair the file from its copy, or make the copy the same as the file."""
+    if kept.name == _NAME:
+        _renew_copy(file_system, directory, kept.raw)
+        return
+    path = directory / _NAME
+    if file_system.exists(path):
+        file_system.rename(path, path.with_name(f"{_NAME}.damaged"))
+    replace_file(file_system, path, kept.raw)
+
+
+def _renew_copy(file_system: FileSystem, directory: Path, raw: bytes) -> None:
+    path = directory / _COPY
+    try:
+        if not file_system.exists(path) or file_system.read(path, _MAX_BYTES) != raw:
+            replace_file(file_system, path, raw, is_durable=False)
+    # A full disk, for example: the copy alone keeps no store closed.
+    except (OSError, StoreError) as error:
+        _LOG.warning("%s is not updated yet: %s", path, error)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,6 @@ from typing import Literal
 from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
 from rocketray.hashing import index_key_hash
-from rocketray.store.files.store_settings import usual_size
 from rocketray.store.index.index_division import (
     SlotCounts,
     entries_beside,
@@ -68,15 +68,15 @@ def read_foreign_settings(
     """
     _refuse_other_kinds(directory)
     usual = StoreConfig()
-    log_bytes = usual_size(directory.glob("commitlog/*")) or usual.commit_log_segment_bytes
-    queue_bytes = usual_size(directory.glob("consumequeue/*/*/*"))
+    log_bytes = _usual_size(directory.glob("commitlog/*")) or usual.commit_log_segment_bytes
+    queue_bytes = _usual_size(directory.glob("consumequeue/*/*/*"))
     if queue_bytes % CONSUME_QUEUE_ENTRY_BYTES:
         raise StoreError(
             f"{directory / 'consumequeue'}: a file of {queue_bytes} bytes cannot be a queue's, "
             f"whose entries have {CONSUME_QUEUE_ENTRY_BYTES} bytes; restore it from a copy"
         )
     index = index_paths(directory / "index")
-    index_bytes = usual_size(index)
+    index_bytes = _usual_size(index)
     index = [path for path in index if path.stat().st_size == index_bytes]
     if index:
         slots, source, warnings = _find_slots(directory, index, log_bytes, index_hash_slots)
@@ -84,7 +84,7 @@ def read_foreign_settings(
     else:
         slots, source, warnings = index_hash_slots or _DEFAULT_SLOTS[0], "nothing", ()
         entries = slots * _USUAL_ENTRIES_PER_SLOT
-    ext_bytes = usual_size(directory.glob("consumequeue_ext/*/*/*"))
+    ext_bytes = _usual_size(directory.glob("consumequeue_ext/*/*/*"))
     config = StoreConfig(
         commit_log_segment_bytes=log_bytes,
         consume_queue_segment_entries=(
@@ -113,7 +113,7 @@ def _refuse_other_kinds(directory: Path) -> None:
         )
     starts = sorted(int(path.name) for path in log.iterdir() if path.name.isdecimal())
     sizes = {following - start for start, following in pairwise(starts)}
-    if len(sizes) > 1 or (sizes and sizes != {usual_size(log.iterdir())}):
+    if len(sizes) > 1 or (sizes and sizes != {_usual_size(log.iterdir())}):
         raise StoreError(
             f"{log}: files are missing between {starts[0]:020d} and {starts[-1]:020d}; a broker "
             f"with several storePathCommitLog paths spreads them: bring all into {log}, in a copy"
@@ -187,3 +187,14 @@ def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
         "broker's maxHashSlotNum with --max-hash-slots"
     )
     return smallest_division(length), "unknown", (warning,)
+
+
+def _usual_size(paths: Iterable[Path]) -> int:
+    """Return the size of most of the files *paths*, the largest on a tie; 0 without files.
+
+    The others were cut short, or a crash came before their size was durable.
+    """
+    sizes = Counter(
+        path.stat().st_size for path in paths if path.name.isdecimal() and path.is_file()
+    )
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)

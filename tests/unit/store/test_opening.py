@@ -100,6 +100,7 @@ def test_a_newer_or_damaged_description_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path)
     for bad in ("", "[]", "{}", '{"version": 2, "what": 2}', good.replace("4096", '"x"')):
         path.write_text(bad)
+        path.with_name("store.json.bak").write_text(bad)
         with pytest.raises(StoreError, match="has no valid store settings"):
             open_store(tmp_path)
     path.write_text(good)
@@ -113,7 +114,7 @@ def test_rocketmqs_own_directory_is_only_read(tmp_path: Path) -> None:
         MessageStore(GOLDEN_STORE, read_only=True, clock_ms=FakeClock())
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").touch()
-    with pytest.raises(ConfigError, match="RocketMQ wrote it, or the file was lost"):
+    with pytest.raises(ConfigError, match="RocketMQ wrote it, or the file and its copy"):
         open_store(tmp_path, GOLDEN_CONFIG)
     with pytest.raises(ConfigError, match="does not exist"):
         MessageStore(tmp_path / "none", read_only=True, clock_ms=FakeClock())

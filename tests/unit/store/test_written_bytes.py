@@ -25,6 +25,7 @@ from support.nodes.stores import (
 
 from rocketray.errors import CorruptRecordError
 from rocketray.filters.consumer_filter import ConsumerFilterManager
+from rocketray.store.files.store_settings import SETTINGS_FILES
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
 
@@ -109,7 +110,8 @@ def test_the_settings_of_what_we_wrote_are_read_off_it_like_a_brokers(tmp_path: 
     clock = FakeClock()
     with MessageStore(tmp_path, GOLDEN_CONFIG, clock_ms=clock, bitmap_source=filters()) as store:
         put(store, clock, ROWS)
-    (tmp_path / "store.json").unlink()
+    for name in SETTINGS_FILES:
+        (tmp_path / name).unlink()
     assert read_foreign_settings(tmp_path).config == GOLDEN_CONFIG
 
 

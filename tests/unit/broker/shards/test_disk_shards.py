@@ -257,7 +257,8 @@ def test_a_shard_whose_store_is_damaged_when_it_is_opened_stays_closed_alone(dat
     open_process(data).close()
     settings = shard_directory(data, "T", 1) / "store.json"
     content = settings.read_bytes()
-    settings.write_bytes(b"{")
+    for path in (settings, settings.with_name("store.json.bak")):
+        path.write_bytes(b"{")
     process = open_process(data)
     assert [process.find("T", each) is not None for each in range(QUEUES)] == [True, False, True]
     assert str(settings) in process.closed()["T/1"]

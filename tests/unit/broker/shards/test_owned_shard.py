@@ -92,7 +92,7 @@ def test_a_queue_that_was_made_and_has_no_directory_is_not_made_anew(data: Path)
         opened(0)
     assert list(directory.iterdir()) == []
     (directory / "commitlog").mkdir()
-    with pytest.raises(StoreError, match=f"with: rocketray store recover {directory}"):
+    with pytest.raises(StoreError, match=f"rocketray store import {directory} --all"):
         opened(0)
 
 

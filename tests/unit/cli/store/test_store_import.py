@@ -16,6 +16,7 @@ from support.nodes.stores import GOLDEN_STORE, SMALL, FakeClock, message
 from rocketray.base import names
 from rocketray.cli.store import store_import
 from rocketray.runtime.signal_handlers import StopSignals
+from rocketray.store.files.store_settings import SETTINGS_FILES
 from rocketray.store.message_store import MessageStore
 
 
@@ -121,3 +122,21 @@ def test_an_import_that_is_stopped_says_how_to_go_on(
     assert done.code == 1
     assert '"complete": false' in done.out
     assert "run the same command again" in done.err
+
+
+def test_a_shard_that_lost_its_settings_and_their_copy_is_imported_as_the_error_says(
+    node: LocalNode, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shard = data / "shards" / "Trade" / "0"
+    with MessageStore(shard, SMALL, clock_ms=FakeClock()) as store:
+        store.put([message(number) for number in range(3)], 0)
+    for name in SETTINGS_FILES:
+        (shard / name).unlink()
+    for command, directory in (("scan", data), ("verify", data), ("recover", shard)):
+        done = run_here("store", command, directory)
+        assert done.code != 0
+        assert f"rocketray store import {shard} --all --data DATA" in done.err
+    [report] = run_here("store", "import", shard, "--all", "--json").lines()
+    assert (report["read"], report["imported"]) == (3, 3)
+    assert node.topics.all()["Trade"].queues == 1

@@ -6,8 +6,11 @@ import orjson
 import pytest
 from support.nodes.stores import SMALL, FakeClock, message
 
-from rocketray.errors import ConfigError, StoreLockedError, StoreVersionError
-from rocketray.store.files.store_settings import upgrade_store
+from rocketray.errors import ConfigError, StoreLockedError, StoreVersionError, StreamError
+from rocketray.store.files.file_system import SYSTEM_FILES
+from rocketray.store.files.store_settings import Salvage, allow_units, upgrade_store
+from rocketray.store.importing.foreign import read_foreign_settings
+from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
@@ -63,3 +66,117 @@ def test_what_is_newer_or_no_store_of_ours_is_left_alone(old: Path, tmp_path: Pa
     (tmp_path / "other").mkdir()
     with pytest.raises(ConfigError, match="not a store of rocketray"):
         upgrade_store(tmp_path / "other")
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    """A store with a few messages, closed."""
+    directory = tmp_path / "shard"
+    with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
+        store.put([message(number) for number in range(3)], 0)
+    return directory
+
+
+def content(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def damage(path: Path, how: str) -> None:
+    raw = path.read_bytes()
+    path.unlink()
+    if how != "lost":
+        path.write_bytes({"torn": raw[:40], "empty": b"", "zeros": bytes(len(raw))}[how])
+
+
+DAMAGES = ["lost", "torn", "empty", "zeros"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_store_is_read_by_the_copy_of_its_settings_and_an_opening_repairs_them(
+    shard: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    settings, copy = shard / "store.json", shard / "store.json.bak"
+    raw = settings.read_bytes()
+    assert copy.read_bytes() == raw
+    damage(settings, how)
+    before = content(shard)
+    with reopen(shard, read_only=True) as store:
+        assert store.config == SMALL
+        (problem,) = store.verify().problems
+        assert problem.file == str(settings)
+    assert content(shard) == before
+    assert f"{settings}: {'missing' if how == 'lost' else 'damaged'}" in caplog.text
+    with reopen(shard) as store:
+        assert store.config == SMALL
+        assert store.recovery is not None
+        assert store.recovery.was_clean
+        assert store.verify().problems == ()
+    assert settings.read_bytes() == copy.read_bytes() == raw
+    assert (shard / "store.json.damaged").exists() == (how != "lost")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_an_opening_for_writing_renews_the_copy(shard: Path, how: str) -> None:
+    """As of the release before, which wrote none, and of a power failure, which may take it."""
+    raw = (shard / "store.json").read_bytes()
+    damage(shard / "store.json.bak", how)
+    with reopen(shard, read_only=True) as store:
+        assert store.verify().problems == ()
+    assert not is_same(shard)
+    reopen(shard).close()
+    assert is_same(shard)
+    assert (shard / "store.json").read_bytes() == raw
+
+
+def is_same(directory: Path) -> bool:
+    copy = directory / "store.json.bak"
+    return copy.exists() and copy.read_bytes() == (directory / "store.json").read_bytes()
+
+
+def test_a_change_of_the_settings_is_in_the_copy(shard: Path) -> None:
+    assert allow_units(shard, SMALL, SYSTEM_FILES).consume_queue_ext
+    assert is_same(shard)
+    assert b'"consume_queue_ext": true' in (shard / "store.json.bak").read_bytes()
+
+
+def test_a_copy_that_cannot_be_written_keeps_no_store_closed(
+    shard: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (shard / "store.json.bak").unlink()
+    (shard / "store.json.bak.tmp").mkdir()
+    reopen(shard).close()
+    assert f"{shard / 'store.json.bak'} is not updated yet" in caplog.text
+
+
+@pytest.mark.parametrize("how", [None, *DAMAGES])
+def test_settings_of_a_newer_release_are_not_replaced(shard: Path, how: str | None) -> None:
+    for name in ("store.json", "store.json.bak"):
+        raw = (shard / name).read_bytes()
+        (shard / name).write_bytes(raw.replace(b'"version": 2', b'"version": 3'))
+    if how is not None:
+        damage(shard / "store.json", how)
+    before = content(shard)
+    with pytest.raises(StoreVersionError, match=r"store\.json.*: its version is 3"):
+        reopen(shard)
+    assert content(shard) == before
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("of_copy", DAMAGES)
+def test_a_store_without_settings_is_refused_and_its_messages_can_be_imported(
+    shard: Path, how: str, of_copy: str
+) -> None:
+    damage(shard / "store.json", how)
+    damage(shard / "store.json.bak", of_copy)
+    before = content(shard)
+    for salvage in (Salvage.NOTHING, Salvage.ALL):
+        with pytest.raises(StreamError, match=f"rocketray store import {shard} --all") as refused:
+            MessageStore(shard, SMALL, salvage=salvage, clock_ms=FakeClock())
+        assert "copy store.json there from a backup" in str(refused.value)
+        assert str(shard) in str(refused.value)
+    assert content(shard) == before
+    for name in ("store.json", "store.json.bak"):  # as the error advises
+        (shard / name).unlink(missing_ok=True)
+    config = read_foreign_settings(shard, index_hash_slots=SMALL.index_hash_slots).config
+    with ImportSource(shard, config, clock_ms=FakeClock()) as source:
+        assert len(list(source.records(0))) == 3
