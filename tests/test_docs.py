@@ -18,6 +18,7 @@ from support.harness.house import map_rows
 from support.harness.source_tree import PACKAGES, ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from rocketray.base.json_fields import json_fields
 from rocketray.cli.application import command_tree
 from rocketray.client import Producer
 from rocketray.filters.counters import FilterCounters
@@ -30,7 +31,6 @@ from rocketray.queries.spark.writer_options import WRITER_OPTIONS
 from rocketray.runtime.ipc import match_ring, ring
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.topology.app.sink_spec import SinkSpec
-from rocketray.views.node_records import json_fields
 
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),

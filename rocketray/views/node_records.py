@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+
+from rocketray.base.json_fields import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from _typeshed import DataclassInstance
 
     from rocketray.broker.shards.shard_api import ShardStatistics
     from rocketray.broker.topics.catalog import TopicConfig
@@ -29,11 +28,6 @@ _KEYS = (
     "exactness",
     "held",
 )
-
-
-def json_fields(value: DataclassInstance) -> dict[str, Any]:
-    """Return the fields of a dataclass by their names in JSON's style: ``queueId``."""
-    return {_camel_case(each.name): getattr(value, each.name) for each in fields(value)}
 
 
 def topic_record(config: TopicConfig) -> dict[str, Any]:
@@ -172,8 +166,3 @@ def plan_record(found: PlanProgress | None) -> dict[str, Any]:
         "beforeSwitch": found.before_switch,
         "outdated": found.outdated,
     }
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.capitalize, rest))

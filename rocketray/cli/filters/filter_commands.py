@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
+from rocketray.base.json_fields import json_fields
 from rocketray.base.names import check_stored_topic
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.filter_choice import (
@@ -38,7 +39,6 @@ from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 from rocketray.views.message_records import seen_record, to_json, why_of
-from rocketray.views.node_records import json_fields
 
 from .filter_diff_command import diff
 from .filter_stats_command import stats

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.json_fields import json_fields
 from rocketray.cli.arguments.lookup_options import parse_since
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -21,7 +22,6 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
 from rocketray.errors import FilterError, NodeElsewhereError
-from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.json_fields import json_fields
 from rocketray.base.marks import FAILURE_REASON, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX
 from rocketray.broker.retries.retry_records import topic_of
@@ -25,7 +26,6 @@ from rocketray.cli.arguments.options import (
 from rocketray.cli.terminal.output import print_json, print_line, print_records, print_result
 from rocketray.services.admin.letters_there import letters_there, redrive_there
 from rocketray.views.message_records import letter_record, printable
-from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from rocketray.base.json_fields import json_fields
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.cli.terminal.output import (
     as_time,
@@ -15,7 +16,6 @@ from rocketray.cli.terminal.output import (
     print_table,
 )
 from rocketray.hosting.host_status import STATUS_TIMEOUT_S
-from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -380,8 +380,8 @@ def host_fields(host: Host) -> dict[str, Any]:
 
 def _agent_fields(agent: AgentStatistics) -> dict[str, Any]:
     found = json_fields(agent)
-    del found["batches"], found["held"]
-    failure = found.pop("lastFailure")
+    del found["batches"], found["held"], found["lastFailure"]
+    failure = agent.last_failure
     place = failure and failure.place
     found["lastError"] = failure and {
         "time": failure.time_ms,

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from rocketray.base.json_fields import json_fields
 from rocketray.base.system_topics import is_system_topic
 from rocketray.cli.terminal.output import print_json, print_line, print_table
 from rocketray.errors import StreamError
-from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

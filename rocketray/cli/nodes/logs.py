@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from rocketray.base.json_fields import json_fields
 from rocketray.base.meant import meant
 from rocketray.cli.arguments.completions import complete_logs
 from rocketray.cli.arguments.directories import directories_here, named_cluster, none_here
@@ -293,11 +294,5 @@ def _fields(found: PartLine) -> dict[str, Any]:
         "text": line.text,
     }
     if place is not None:
-        fields |= {
-            "topic": place.topic,
-            "queueId": place.queue_id,
-            "queueOffset": place.queue_offset,
-            "lastQueueOffset": place.last_queue_offset,
-            "messageId": place.message_id,
-        }
+        fields |= json_fields(place)
     return fields

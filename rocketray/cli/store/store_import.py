@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.json_fields import json_fields
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
@@ -15,7 +16,6 @@ from rocketray.cli.terminal.output import print_json, print_line, print_table, p
 from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.signal_handlers import stop_signals
-from rocketray.views.node_records import json_fields
 
 if TYPE_CHECKING:
     from rocketray.services.admin.importer import Importer, ImportReport
@@ -72,7 +72,7 @@ def import_messages(
         importer.prepare(chosen, _queue_counts(directory))
         report = _run(importer, source)
     if as_json:
-        print_json(json_fields(report) | {"queues": list(map(json_fields, report.queues))})
+        print_json(json_fields(report))
     else:
         _show(report)
     for topic, reason in report.left_out.items():

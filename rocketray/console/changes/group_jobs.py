@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from rocketray.base.json_fields import json_fields
 from rocketray.console.facts.console_link import ConsoleLink
 from rocketray.errors import ConfigError, StreamError
 from rocketray.messaging.api.node_client import NodeClient
@@ -42,14 +43,9 @@ class GroupJob:
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return {
-            "topic": self.topic,
-            "what": self.what,
-            "isOver": self.is_over,
-            "error": self.error,
-            "moves": self.moves,
-            "plan": self.plan,
-        }
+        content = json_fields(self)
+        del content["group"]
+        return content
 
 
 class GroupJobs:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from rocketray.base.json_fields import json_fields
 from rocketray.console.facts.console_link import ConsoleLink
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
@@ -31,13 +32,9 @@ class RedriveJob:
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return {
-            "rate": self.rate,
-            "limit": self.limit,
-            "count": self.count,
-            "isOver": self.is_over,
-            "error": self.error,
-        }
+        content = json_fields(self)
+        del content["group"], content["stop"]
+        return content
 
 
 class Redrives:

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from rocketray.base.json_fields import json_fields
 from rocketray.base.names import check_group, check_topic
 from rocketray.console.changes.form_fields import letters_filter
 from rocketray.errors import ConfigError
@@ -16,7 +17,6 @@ from rocketray.services.explaining.inquiry import inquire
 from rocketray.views.lookups import found_by_id, found_by_unique_key
 from rocketray.views.message_links import TRACE_ID, send_again, trace_id_of
 from rocketray.views.message_records import letter_record, to_json
-from rocketray.views.node_records import json_fields
 
 from .page_context import PageContext, Query, known, named
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rocketray import __version__
+from rocketray.base.json_fields import json_fields
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.console.facts.process_table import processes_of
 from rocketray.errors import ConfigError
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
 from rocketray.views.message_records import half_record
-from rocketray.views.node_records import disk_records, json_fields
+from rocketray.views.node_records import disk_records
 
 from .page_context import PageContext, Query, known, shards_of
 

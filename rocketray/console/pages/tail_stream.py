@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rocketray.base.json_fields import json_fields
 from rocketray.base.names import check_topic
 from rocketray.broker.filtering.seen_messages import SeenMessage
 from rocketray.broker.filtering.tail import TailStart
@@ -32,7 +33,6 @@ from rocketray.runtime.files.paths import shard_directory
 from rocketray.views.filter_records import checked_filter, refused_filter
 from rocketray.views.lookups import time_ms_of
 from rocketray.views.message_records import printable, seen_record, why_of
-from rocketray.views.node_records import json_fields
 
 STEP_S = 0.25
 ROWS_MAX = 50

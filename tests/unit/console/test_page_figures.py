@@ -20,6 +20,7 @@ from support.nodes.console_client import ConsoleClient
 from support.nodes.console_node import COUNT, LETTERS_OF, SECRET, console_node
 from support.nodes.local_node import LocalNode
 
+from rocketray.base.json_fields import json_fields
 from rocketray.console.console_server import STREAMS_MAX
 from rocketray.console.facts.samples import LagSample, Samples, TopicSample
 from rocketray.console.pages.page_texts import LANGUAGES, TEXTS, text_in
@@ -33,7 +34,6 @@ from rocketray.views.message_links import send_again
 from rocketray.views.node_records import (
     described_topic,
     group_record,
-    json_fields,
     progress_record,
     progress_rows,
     topic_record,

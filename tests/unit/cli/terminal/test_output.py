@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pytest
 
+from rocketray.base.json_fields import json_fields
 from rocketray.cli.terminal.output import as_time, print_records, print_table
 from rocketray.filters.counters import FilterCounters
-from rocketray.views.node_records import json_fields
 
 
 def test_json_names_every_field_of_a_value() -> None:
