@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import orjson
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import read_value
 from rocketray.errors import CorruptRecordError
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
 
@@ -22,6 +23,8 @@ from .queue_gaps import NO_GAPS, OFFSET_MAX, QueueGaps
 
 GAPS_FILE = "gaps.json"
 _FORM = FileForm(GAPS_FILE)
+_Offset = Annotated[int, range(OFFSET_MAX)]
+_Pairs = tuple[tuple[_Offset, _Offset], ...]
 _MAX_BYTES = 64 * 1024 * 1024  # a gap takes some 20 bytes, and a power failure leaves one a queue
 
 
@@ -37,11 +40,12 @@ def read_gaps(
     path = directory / GAPS_FILE
     try:
         value = _FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)), path)
-        return {_queue(name): _gaps(pairs) for name, pairs in value["queues"].items()}
+        found = read_value(dict[str, _Pairs], value["queues"])
+        return {_queue(name): QueueGaps(pairs) for name, pairs in found.items()}
     except FileNotFoundError:
         # Most stores have no gap, and so no file.
         return {}
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, ValueError) as error:
         reason = f"{error}; have the gaps found in the log: rocketray store recover {directory}"
         raise CorruptRecordError(str(path), 0, reason) from None
 
@@ -65,14 +69,3 @@ def write_gaps(
 def _queue(name: str) -> tuple[str, int]:
     topic, queue_id = name.rsplit("/", 1)
     return topic, int(queue_id)
-
-
-def _gaps(pairs: Any) -> QueueGaps:
-    checked = [(_offset(start), _offset(stop)) for start, stop in pairs]
-    return QueueGaps(checked)
-
-
-def _offset(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < OFFSET_MAX:
-        raise ValueError(f"{value} is no queue offset")
-    return value

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketray.base.json_fields import Natural
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A defect at byte ``offset`` of ``file``."""
 
     file: str
-    offset: int
+    offset: Natural
     what: str

@@ -44,6 +44,7 @@ from pathlib import Path
 import orjson
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import read_value
 from rocketray.errors import StoreError
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
@@ -383,21 +384,9 @@ def read_past_recovery(
 ) -> PastRecovery | None:
     """Return the last recovery of *directory*; None if there was none, or no readable report."""
     try:
-        raw = file_system.read(directory / _REPORT, _REPORT_MAX_BYTES)
-        value = _FORM.content(orjson.loads(raw))
-        holes = tuple(
-            Hole(_number(hole["start"]), _number(hole["end"]), str(hole["reason"]))
-            for hole in value["holes"]
+        value = _FORM.content(
+            orjson.loads(file_system.read(directory / _REPORT, _REPORT_MAX_BYTES))
         )
-        numbers = {name: _number(value[name]) for name in _NUMBERS}
-        cause = str(value["cause"])
-        report = RecoveryReport(was_clean=False, cause=cause, holes=holes, **numbers)
-        return PastRecovery(_number(value["time_ms"]), report)
+        return PastRecovery(int(value["time_ms"]), read_value(RecoveryReport, value, str))
     except (FileNotFoundError, StoreError, LookupError, TypeError, ValueError):
         return None
-
-
-def _number(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(value)
-    return value

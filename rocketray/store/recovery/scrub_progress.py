@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from rocketray.base.file_form import FileForm, UnknownVersionError
+from rocketray.base.json_fields import Natural, json_fields, read_value
 from rocketray.errors import StoreError
 from rocketray.store.files.file_system import FileSystem, replace_file
 
@@ -38,11 +38,11 @@ _LOG = logging.getLogger(__name__)
 class ScrubProgress:
     """What ``scrub.json`` has. Files of ``damage`` are relative to the store's directory."""
 
-    position: int = 0
-    begun_ms: int | None = None
-    verified_ms: int | None = None
+    position: Natural = 0
+    begun_ms: Natural | None = None
+    verified_ms: Natural | None = None
     damage: tuple[Problem, ...] = ()
-    lost: tuple[tuple[int, int], ...] = ()
+    lost: tuple[tuple[Natural, Natural], ...] = ()
 
     def knows_as_lost(self, start: int, end: int) -> bool:
         """Return whether a repair has reported the bytes from *start* to *end* of the log."""
@@ -57,26 +57,21 @@ def read_progress(file_system: FileSystem, directory: Path) -> ScrubProgress:
     """
     path = directory / _NAME
     try:
-        return _parsed(_FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)), path))
+        value = _FORM.content(orjson.loads(file_system.read(path, _MAX_BYTES)), path)
+        return read_value(ScrubProgress, value)
     except FileNotFoundError:
         return ScrubProgress()
     except UnknownVersionError:
         raise
-    except (StoreError, OSError, LookupError, TypeError, ValueError) as error:
+    except (StoreError, OSError, ValueError) as error:
         _LOG.warning("%s: not readable, so the store is read from its begin: %s", path, error)
         return ScrubProgress()
 
 
 def write_progress(file_system: FileSystem, directory: Path, progress: ScrubProgress) -> None:
     """Write the file; durable on return. Raises the system's ``OSError``, or ``StoreError``."""
-    content = {
-        "position": progress.position,
-        "begunMs": progress.begun_ms,
-        "verifiedMs": progress.verified_ms,
-        "damage": [asdict(problem) for problem in progress.damage],
-        "lost": progress.lost,
-    }
-    replace_file(file_system, directory / _NAME, orjson.dumps(_FORM.of(content)))
+    content = orjson.dumps(_FORM.of(json_fields(progress)))
+    replace_file(file_system, directory / _NAME, content)
 
 
 def accept_holes(file_system: FileSystem, directory: Path, holes: Iterable[Hole]) -> None:
@@ -87,22 +82,3 @@ def accept_holes(file_system: FileSystem, directory: Path, holes: Iterable[Hole]
     elif file_system.exists(directory / _NAME):
         file_system.unlink(directory / _NAME)
         file_system.sync(directory)
-
-
-def _parsed(value: dict[str, Any]) -> ScrubProgress:
-    return ScrubProgress(
-        _number(value["position"]),
-        None if value["begunMs"] is None else _number(value["begunMs"]),
-        None if value["verifiedMs"] is None else _number(value["verifiedMs"]),
-        tuple(
-            Problem(str(one["file"]), _number(one["offset"]), str(one["what"]))
-            for one in value["damage"]
-        ),
-        tuple((_number(start), _number(end)) for start, end in value["lost"]),
-    )
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.40} is no offset and no time")
-    return value
