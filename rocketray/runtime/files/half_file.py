@@ -19,12 +19,12 @@ import os
 import re
 import struct
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from isal.isal_zlib import crc32  # as zlib's, ten times as fast
 
+from rocketray.base.json_fields import Natural, read_value
 from rocketray.base.names import QUEUE_COUNT_MAX, check_topic
 from rocketray.base.system_topics import WAITING_QUEUES, is_closed_topic
 from rocketray.base.whole_file import sync_directory
@@ -63,11 +63,11 @@ class HalfFrame(NamedTuple):
     """The messages of a half for one queue, as one packed batch, and its place in the file."""
 
     topic: str
-    queue_id: int
-    offset: int
-    size: int
-    crc32: int
-    messages: int
+    queue_id: Natural
+    offset: Natural
+    size: Natural
+    crc32: Natural
+    messages: Natural
 
 
 class HalfSink(Protocol):
@@ -241,10 +241,9 @@ def read_frame(path: Path, frame: HalfFrame) -> bytes:
 
 
 def _parsed(value: list[list[Any]], end: int) -> list[HalfFrame]:
-    frames = [HalfFrame(*each) for each in value]
+    frames = [*read_value(tuple[HalfFrame, ...], value)]
     at = 0
     for frame in frames:
-        _check_numbers(frame[1:])
         check_topic(frame.topic)
         # Delayed messages wait in topics of the node; no other one of these is open to a writer.
         if is_closed_topic(frame.topic) and frame.topic not in WAITING_QUEUES:
@@ -255,8 +254,3 @@ def _parsed(value: list[list[Any]], end: int) -> list[HalfFrame]:
     if at != end:
         raise ValueError(f"its frames have {at} bytes, not {end}")
     return frames
-
-
-def _check_numbers(numbers: Iterable[object]) -> None:
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError(f"numbers {numbers!r:.200}")

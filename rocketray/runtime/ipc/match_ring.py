@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from rocketray.base.json_fields import json_fields, read_value
 from rocketray.base.names import check_group, check_topic
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.counters import FilterCounters
@@ -70,17 +71,7 @@ class StreamDescription:
 
     def to_json(self) -> bytes:
         """Return the description as it is stored in the ring."""
-        return orjson.dumps(
-            {
-                "topic": self.topic,
-                "queueId": self.queue_id,
-                "group": self.group,
-                "subscription": self.subscription.to_json(),
-                "start": self.start,
-                "doorbell": self.doorbell,
-                "stop": self.stop,
-            }
-        )
+        return orjson.dumps(json_fields(self))
 
     @classmethod
     def from_json(cls, text: bytes) -> StreamDescription:
@@ -90,22 +81,16 @@ class StreamDescription:
             RingCorruptError: the text is not one. ConfigError: a name or the subscription is bad.
         """
         try:
-            value = orjson.loads(text)
-            return cls(
-                check_topic(value["topic"]),
-                int(value["queueId"]),
-                check_group(value["group"]),
-                Subscription.from_json(value["subscription"]),
-                int(value["start"]),
-                str(value["doorbell"]),
-                None if value["stop"] is None else int(value["stop"]),
-            )
+            found = read_value(cls, orjson.loads(text))
+            check_topic(found.topic)
+            check_group(found.group)
         except StreamError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise RingCorruptError(
                 f"invalid description of a match ring's stream: {error!r}"
             ) from None
+        return found
 
 
 class MatchRing:

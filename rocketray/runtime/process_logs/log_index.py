@@ -14,12 +14,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from rocketray.base.json_fields import read_value
 from rocketray.runtime.files.paths import log_index_file
 
 _KEPT = 500  # some 200 KB, which each rocketray logs reads
@@ -96,16 +97,8 @@ def _locked(data: Path) -> Iterator[BinaryIO]:
 def _entries(file: BinaryIO) -> Iterator[LogEntry]:
     for line in file.read(_FILE_MAX_BYTES).splitlines():
         try:
-            found = json.loads(line)
-            files: Sequence[object] = found["files"]
-            yield LogEntry(
-                str(found["part"]),
-                str(found["machine"]),
-                int(found["pid"]),
-                int(found["started_ms"]),
-                tuple(map(str, files)),
-            )
-        except (KeyError, TypeError, ValueError):
+            yield read_value(LogEntry, json.loads(line), str)
+        except ValueError:
             continue
 
 
