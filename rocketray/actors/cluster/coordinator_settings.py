@@ -14,6 +14,7 @@ from typing import Any
 
 from rocketray.base.config import SCRUB_RATE
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import json_fields, read_value
 from rocketray.base.names import QueuesPerProcess, check_queues_per_process
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.runtime.files.file_documents import Documents, SavedDocuments
@@ -52,25 +53,15 @@ class CoordinatorSettings:
         """Save the settings unless they are saved already."""
         if self.load(documents) == self:
             return
-        content = {
-            "home": asdict(self.home),
-            "rules": self.rules.to_json(),
-            "shardSizes": dict(self.shard_sizes),
-            "queuesPerProcess": self.queues_per_process,
-            "scrubRate": self.scrub_rate,
-        }
+        content = {**json_fields(self), "home": asdict(self.home)}
         documents.save(_NAME, _FORM.of(content))
 
 
 def _parsed(value: dict[str, Any]) -> CoordinatorSettings:
     value = _FORM.content(value)
-    data, disk, machine, node, cluster, cluster_id = (
-        str(value["home"][name])
-        for name in ("data", "uuid", "machine", "ray_node", "cluster", "cluster_id")
-    )
     return CoordinatorSettings(
-        Home(data, disk, machine, node, cluster, cluster_id=cluster_id),
-        FilterRules.from_json(value["rules"]),
+        read_value(Home, value["home"], str),
+        read_value(FilterRules, value["rules"]),
         {str(name): int(size) for name, size in value["shardSizes"].items()},
         check_queues_per_process(value["queuesPerProcess"]),
         int(value["scrubRate"]),

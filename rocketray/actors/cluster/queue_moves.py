@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import read_value
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import CopiedQueue, MovedQueue
 from rocketray.broker.topics.catalog import TopicConfig
@@ -311,15 +312,5 @@ class QueueMoves:
 
 def _parsed(value: dict[str, Any]) -> dict[str, _Move]:
     value = _FORM.content(value)
-    moves = [
-        _Move(
-            topic=str(each["topic"]),
-            topic_id=str(each["topic_id"]),
-            queue_id=int(each["queue_id"]),
-            store_host=(str(each["store_host"][0]), int(each["store_host"][1])),
-            source=str(each["source"]),
-            target=str(each["target"]),
-        )
-        for each in value["moves"]
-    ]
+    moves = read_value(tuple[_Move, ...], value["moves"], str)
     return {each.name: each for each in moves}

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import json_fields, read_value
 from rocketray.broker.disks.disk_register import DiskRegister, SavedDisks, saved_disks
 from rocketray.errors import ConfigError, RegisterUnavailableError, StoreError, SupersededError
 from rocketray.runtime.files.file_documents import Documents, FileDocuments
@@ -310,8 +311,7 @@ def _used(data: Path) -> _Used | None:
 
 
 def _note(data: Path, used: _Used) -> None:
-    content = {"url": used.url, "isComplete": used.is_complete, "startId": used.start_id}
-    write_json(_file(data), _FORM.of(content))
+    write_json(_file(data), _FORM.of(json_fields(used)))
 
 
 def _file(data: Path) -> Path:
@@ -319,5 +319,4 @@ def _file(data: Path) -> Path:
 
 
 def _parsed(value: dict[str, Any]) -> _Used:
-    value = _FORM.content(value)
-    return _Used(str(value["url"]), bool(value["isComplete"]), str(value.get("startId", "")))
+    return read_value(_Used, {"startId": "", **_FORM.content(value)})

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import json_fields, read_value
 from rocketray.errors import ConfigError, FilterError, StoreError, SubscriptionRefusedError
 from rocketray.filters.class_filter import check_predicate
 from rocketray.filters.subscription import Subscription
@@ -45,9 +45,9 @@ class FilterRules:
         property_filter: whether groups may subscribe by SQL92; ``enablePropertyFilter``.
     """
 
-    allowed: tuple[str, ...] = ()
-    time_limit_ms: int = 1000
-    property_filter: bool = True
+    allowed: tuple[str, ...] = field(default=(), metadata={"json": "allowedPredicates"})
+    time_limit_ms: int = field(default=1000, metadata={"json": "predicateTimeLimitMs"})
+    property_filter: bool = field(default=True, metadata={"json": "enablePropertyFilter"})
 
     def __post_init__(self) -> None:
         for name in self.allowed:
@@ -115,8 +115,8 @@ class FilterRules:
         """
         value = read_json(_path(data), _FORM)
         try:
-            return cls() if value is None else cls.from_json(value)
-        except (KeyError, TypeError, ValueError) as error:
+            return cls() if value is None else read_value(cls, value)
+        except ValueError as error:
             raise StoreError(
                 f"{_path(data)} has no valid filter rules ({type(error).__name__}: {error}); "
                 "restore it from a copy, or remove it to allow no predicates"
@@ -124,28 +124,7 @@ class FilterRules:
 
     def save(self, data: Path) -> None:
         """Save the rules for the next start."""
-        write_json(_path(data), _FORM.of(self.to_json()), backup=False)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> FilterRules:
-        """Return the rules that :meth:`to_json` wrote.
-
-        Raises:
-            KeyError, TypeError, ValueError: *value* has another form.
-        """
-        return cls(
-            tuple(map(str, value["allowedPredicates"])),
-            int(value["predicateTimeLimitMs"]),
-            bool(value["enablePropertyFilter"]),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the rules as JSON."""
-        return {
-            "allowedPredicates": list(self.allowed),
-            "predicateTimeLimitMs": self.time_limit_ms,
-            "enablePropertyFilter": self.property_filter,
-        }
+        write_json(_path(data), _FORM.of(json_fields(self)), backup=False)
 
 
 def _is_too_wide(name: str) -> bool:

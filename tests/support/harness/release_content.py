@@ -15,6 +15,7 @@ from support.nodes.stores import FakeClock
 
 from rocketray.actors.cluster import queue_moves, registered_documents
 from rocketray.actors.cluster.coordinator_settings import CoordinatorSettings
+from rocketray.base.json_fields import json_fields
 from rocketray.broker.backups.manifest import incomplete_disk
 from rocketray.broker.backups.restore import restore
 from rocketray.broker.disks.disk_register import saved_disks
@@ -69,7 +70,7 @@ def read_content(root: Path) -> dict[str, Any]:
 def _node(data: Path) -> dict[str, Any]:
     found: dict[str, Any] = {
         "uuid": identity_of(data),
-        "rules": FilterRules.load(data).to_json(),
+        "rules": json_fields(FilterRules.load(data)),
         "recovered": _recovered(data),
         "staged": [_writer(state) for state in WriterLedger(writers_directory(data))],
         "restorations": restorations_of(shard_directory(data, "Trade", 1)),
