@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import json_fields, read_value
 from rocketray.errors import StoreError
 from rocketray.runtime.files.half_file import BatchName, Half, check_half
 from rocketray.runtime.files.state_files import read_state, remove_state, write_json
@@ -35,8 +36,12 @@ _WRITERS_MAX = 10_000  # a file each, all of which are read at the start
 class DecidedBatch:
     """A batch that is decided, and not yet wholly in its topics."""
 
-    number: int
+    number: int = field(metadata={"json": "batch"})
     halves: tuple[Half, ...]
+
+    def __post_init__(self) -> None:
+        for half in self.halves:
+            check_half(half.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,8 @@ class WriterState:
 
     writer: str
     run: str = ""
-    former: tuple[str, ...] = ()
-    last: int = -1
+    former: tuple[str, ...] = field(default=(), metadata={"json": "formerRuns"})
+    last: int = field(default=-1, metadata={"json": "lastBatch"})
     used_ms: int = 0
     is_single: bool = False
     decided: tuple[DecidedBatch, ...] = ()
@@ -120,17 +125,8 @@ class WriterLedger:
         Raises:
             OSError: it is not known whether the file was replaced.
         """
-        content = {
-            "run": state.run,
-            "formerRuns": [*state.former],
-            "lastBatch": state.last,
-            "usedMs": state.used_ms,
-            "isSingle": state.is_single,
-            "decided": [
-                {"batch": each.number, "halves": [[*half] for half in each.halves]}
-                for each in state.decided
-            ],
-        }
+        content = json_fields(state)
+        del content["writer"]
         write_json(self._path(state.writer), _FORM.of(content), is_indented=False)
         self._states[state.writer] = state
 
@@ -144,22 +140,4 @@ class WriterLedger:
 
 
 def _parsed(writer: str, value: dict[str, Any]) -> WriterState:
-    value = _FORM.content(value)
-    return WriterState(
-        writer,
-        str(value["run"]),
-        tuple(map(str, value["formerRuns"])),
-        int(value["lastBatch"]),
-        int(value["usedMs"]),
-        bool(value["isSingle"]),
-        tuple(
-            DecidedBatch(
-                int(each["batch"]),
-                tuple(
-                    Half(check_half(name), int(size), int(count))
-                    for name, size, count in each["halves"]
-                ),
-            )
-            for each in value["decided"]
-        ),
-    )
+    return read_value(WriterState, {**_FORM.content(value), "writer": writer})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import Natural, json_fields, read_value
 from rocketray.base.transaction import Ending, Verdict
 from rocketray.broker.retries.deliveries import Place
 
@@ -34,28 +35,19 @@ class TransactionProgress:
     ``checks`` is the number of checks of each half, by queue offset.
     """
 
-    half_next: int = 0
-    op_next: int = 0
-    end_next: int = 0
+    half_next: Natural = field(default=0, metadata={"json": "halfOffset"})
+    op_next: Natural = field(default=0, metadata={"json": "opOffset"})
+    end_next: Natural = field(default=0, metadata={"json": "endOffset"})
     checks: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
         """Return the progress of :meth:`to_json`; missing values are the beginning."""
-        value = _FORM.content(value)
-        half, op, end = (max(int(value.get(f"{log}Offset", 0)), 0) for log in ("half", "op", "end"))
-        checks = {int(half): int(count) for half, count in value.get("checks", {}).items()}
-        return cls(half, op, end, checks)
+        return read_value(cls, {**json_fields(cls()), **_FORM.content(value)})
 
     def to_json(self) -> dict[str, Any]:
         """Return the progress as it is saved."""
-        content = {
-            "halfOffset": self.half_next,
-            "opOffset": self.op_next,
-            "endOffset": self.end_next,
-            "checks": {str(half): count for half, count in self.checks.items()},
-        }
-        return _FORM.of(content)
+        return _FORM.of(json_fields(self))
 
 
 @dataclass(slots=True)
