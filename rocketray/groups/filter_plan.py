@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from rocketray.base.json_fields import json_fields, read_value
 from rocketray.filters.subscription import Subscription
 
 
@@ -29,7 +30,7 @@ class FilterPlan:
     version: int
     old: Subscription
     new: Subscription
-    is_switching: bool = False
+    is_switching: bool = field(default=False, metadata={"json": "switching"})
     switches: Mapping[int, int] = field(default_factory=dict)
 
     def with_switches(self, proposals: Mapping[int, int]) -> FilterPlan:
@@ -49,19 +50,14 @@ class FilterPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as it is saved beside the old subscription."""
-        return {
-            "version": self.version,
-            "new": self.new.to_json(),
-            "switching": self.is_switching,
-            "switches": {str(queue): offset for queue, offset in self.switches.items()},
-        }
+        content = json_fields(self)
+        del content["old"]
+        return content
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], old: Subscription) -> FilterPlan:
         """Restore a plan from the result of :meth:`to_json`."""
-        switches = {int(queue): int(offset) for queue, offset in value["switches"].items()}
-        new = Subscription.from_json(value["new"])
-        return cls(int(value["version"]), old, new, bool(value["switching"]), switches)
+        return read_value(cls, {**value, "old": old.to_json()})
 
 
 class QueuePart(NamedTuple):

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rocketray.base.file_form import FileForm
+from rocketray.base.json_fields import json_fields, read_value
 from rocketray.base.meant import meant
 from rocketray.base.names import check_case_clash
 from rocketray.errors import ConfigError
@@ -49,7 +50,7 @@ class NamedFilter:
     topic: str
     name: str
     version: int
-    subscription: Subscription
+    subscription: Subscription = field(metadata={"json": "filter"})
     note: str = ""
     created_ms: int = 0
     created_by: str = ""
@@ -61,15 +62,7 @@ class NamedFilter:
 
     def to_json(self) -> dict[str, Any]:
         """Return what is saved of it, and for programs its topic and name as well."""
-        return {
-            "topic": self.topic,
-            "name": self.name,
-            "version": self.version,
-            "filter": self.subscription.to_json(),
-            "note": self.note,
-            "createdMs": self.created_ms,
-            "createdBy": self.created_by,
-        }
+        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,22 +248,12 @@ def _entry(one: NamedFilter) -> dict[str, Any]:
 
 
 def _history(topic: str, name: str, value: Mapping[str, Any]) -> _History:
-    versions = tuple(
-        NamedFilter(
-            topic,
-            name,
-            int(version["version"]),
-            replace(
-                Subscription.from_json(version["filter"]),
-                named=str(FilterName(name, int(version["version"]))),
-            ),
-            str(version["note"]),
-            int(version["createdMs"]),
-            str(version["createdBy"]),
-        )
-        for version in value["versions"]
-    )
-    return _History(int(value["lastVersion"]), versions)
+    versions = []
+    for each in value["versions"]:
+        found = read_value(NamedFilter, {**each, "topic": topic, "name": name})
+        named = replace(found.subscription, named=str(FilterName(name, found.version)))
+        versions.append(replace(found, subscription=named))
+    return _History(int(value["lastVersion"]), tuple(versions))
 
 
 def _check_text(what: str, text: str, most: int) -> None:
