@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 _LOG = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ _LOOK_S = 1.0  # services read the clock again: it may have been set
 
 
 class Service(Protocol):
-    """A service: delivery of delayed messages, transactions, staged batches."""
+    """A service: transactions, delivery of delayed messages, staged batches."""
 
     def step(self, now_ms: int) -> int | None:
         """Do the work due at *now_ms*; return the time of the next call, in ms since 1970.
@@ -29,20 +29,6 @@ class Service(Protocol):
 
     def close(self) -> None:
         """Save the progress, and release everything."""
-
-
-def step_each(services: Iterable[Service], now_ms: int) -> int:
-    """Call each service; return the next time. A failed service is called again after 1 s."""
-    wakeups = [now_ms + _IDLE_MS]
-    for service in services:
-        try:
-            wakeup_ms = service.step(now_ms)
-        except Exception:  # noqa: BLE001 - one service does not stop the others
-            _LOG.exception("%s failed; trying again", type(service).__name__)
-            wakeup_ms = now_ms + RETRY_AFTER_MS
-        if wakeup_ms is not None:
-            wakeups.append(wakeup_ms)
-    return min(wakeups)
 
 
 class SteppedServices:
@@ -58,8 +44,17 @@ class SteppedServices:
         self._thread = threading.Thread(target=self._keep_stepping, name=name, daemon=True)
 
     def step(self, now_ms: int) -> int:
-        """See :func:`step_each`."""
-        return step_each(self.stepped, now_ms)
+        """Call each service; return the next time. A failed service is called again after 1 s."""
+        wakeup_ms = now_ms + _IDLE_MS
+        for service in self.stepped:
+            try:
+                next_ms = service.step(now_ms)
+            except Exception:  # noqa: BLE001 - one service does not stop the others
+                _LOG.exception("%s failed; trying again", type(service).__name__)
+                next_ms = now_ms + RETRY_AFTER_MS
+            if next_ms is not None:
+                wakeup_ms = min(wakeup_ms, next_ms)
+        return wakeup_ms
 
     def start(self) -> None:
         """Call the services in a thread from now on, until :meth:`close`."""

@@ -10,7 +10,7 @@ from support.harness.patience import patience, wait_until
 
 from rocketray.errors import StoreError
 from rocketray.services.system import stepping
-from rocketray.services.system.stepping import RETRY_AFTER_MS, SteppedServices, step_each
+from rocketray.services.system.stepping import RETRY_AFTER_MS, SteppedServices
 
 
 class Counting:
@@ -59,16 +59,21 @@ def services(clock: Ticks) -> Iterator[SteppedServices]:
     services.close()
 
 
-def test_a_service_says_when_it_is_called_next_and_a_failing_one_stops_no_other() -> None:
-    assert step_each([Counting(), Counting(None)], 1_000) == 1_500
-    failing, last = Counting(fails=True), Counting()
-    assert step_each([Counting(), failing, last], 1_000) == 1_500
+def test_a_service_says_when_it_is_called_next_and_a_failing_one_stops_no_other(
+    services: SteppedServices,
+) -> None:
+    failing, last = Counting(fails=True), Counting(500)
+    services.stepped = (Counting(700), failing, last)
+    assert services.step(1_000) == 1_500
     assert (failing.calls, last.calls) == (1, 1)
-    assert step_each([failing], 0) == RETRY_AFTER_MS
+    services.stepped = (failing,)
+    assert services.step(0) == RETRY_AFTER_MS
 
 
-def test_services_without_work_are_looked_at_once_a_minute() -> None:
-    assert step_each([], 1_000) == step_each([Counting(None)], 1_000) == 61_000
+def test_services_without_work_are_looked_at_once_a_minute(services: SteppedServices) -> None:
+    assert services.step(1_000) == 61_000
+    services.stepped = (Counting(None),)
+    assert services.step(1_000) == 61_000
 
 
 def test_a_service_is_called_when_it_is_due_and_when_it_is_woken(
