@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rocketray.cli.arguments.options import JsonOption
-from rocketray.cli.terminal.output import print_json, print_records, print_table
+from rocketray.cli.terminal.output import TextTable, emit, print_records
 
 BENCHMARKS = {
     "send": "one producer, to four queues and to one: single, unbatched, lists, Arrow tables",
@@ -45,8 +45,6 @@ def bench(
             f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}"
         )
     rows = run(import_module(f"{__package__}.{name}"), quick=quick)
-    if as_json:
-        print_json(to_json(rows))
-        return
     cells = [(row.question, f"{row.value:,.6g}", row.unit, row.ceiling) for row in rows]
-    print_table(("question", "value", "unit", "ceiling"), cells, right=("value",))
+    table = TextTable(("question", "value", "unit", "ceiling"), cells, right=("value",))
+    emit(to_json(rows), table, as_json=as_json)

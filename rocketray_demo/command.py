@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rocketray.cli.arguments.options import JsonOption
-from rocketray.cli.terminal.output import print_json
+from rocketray.cli.terminal.output import emit
 
 
 def demo(
@@ -53,9 +53,6 @@ def demo(
     from .run import run_demo  # noqa: PLC0415 - imports Ray and Spark
 
     report = run_demo(limit=limit, resume=resume, data=data)
-    if as_json:
-        print_json(report.to_json())
-    else:
-        report.print_table()
+    emit(report.to_json(), report.shown(), as_json=as_json)
     if not report.ok:
         raise typer.Exit(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.cli.terminal.output import print_line, print_table
+from rocketray.cli.terminal.output import TextTable
 
 from .queries import Lookup
 from .tally import Delays
@@ -90,17 +90,17 @@ class DemoReport:
             "consume_per_s": round(self.consume_per_s, 1),
         }
 
-    def print_table(self) -> None:
-        """Print the report for people, on stdout."""
+    def shown(self) -> Iterator[str | TextTable]:
+        """Yield the report for people."""
         rows = [
             (who, what, _number(found), _number(expected), _VERDICTS[is_right], speed)
             for who, what, found, expected, is_right, speed in self._rows()
         ]
-        print_table(_COLUMNS, rows, right=("found", "expected", "speed"))
-        print_line(f"\nParquet files: {self.spark.path}")
-        print_line(f"everything else: {self.directory}")
+        yield TextTable(_COLUMNS, rows, right=("found", "expected", "speed"))
+        yield f"\nParquet files: {self.spark.path}"
+        yield f"everything else: {self.directory}"
         verdict = "all counts are those of the original data" if self.ok else "COUNTS DIFFER"
-        print_line(f"{verdict}; {self._busiest()}")
+        yield f"{verdict}; {self._busiest()}"
 
     def _rows(self) -> Iterator[_Cells]:
         is_whole, speed = self.produced == self.rows, _rate(self.produce_per_s)

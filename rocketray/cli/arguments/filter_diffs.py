@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rocketray.cli.terminal.output import print_line, print_table
+from rocketray.cli.terminal.output import TextTable
 
 from .messages import one_line
 
@@ -12,29 +13,29 @@ if TYPE_CHECKING:
     from rocketray.broker.filtering.filter_diff import FilterDiff
 
 
-def diff_lines(found: FilterDiff) -> None:
-    """Print a comparison for people."""
+def diff_lines(found: FilterDiff) -> Iterator[str | TextTable]:
+    """Yield a comparison for people."""
     row = (found.scanned, found.both, found.only_old, found.only_new)
-    print_table(("scanned", "both", "only the old", "only the new"), [row])
+    yield TextTable(("scanned", "both", "only the old", "only the new"), [row])
     for count, said, examples in (
         (found.only_old, "only the old filter delivers", found.lost),
         (found.only_new, "only the new filter delivers", found.gained),
     ):
         if examples:
             more = f", the first {len(examples)}" if count > len(examples) else ""
-            print_line(f"{said}{more}:")
+            yield f"{said}{more}:"
             for one in examples:
                 reason = one.new if one.new.value != "matched" else one.old
-                print_line(f"  {one_line(one.message)}  ({reason.value.replace('_', ' ')})")
+                yield f"  {one_line(one.message)}  ({reason.value.replace('_', ' ')})"
     if found.old_failed or found.new_failed:
-        print_line(
+        yield (
             f"the old filter fails on {found.old_failed} of these messages, the new one on "
             f"{found.new_failed}: they are not delivered"
         )
     if not found.only_old and not found.only_new:
-        print_line("the filters deliver the same of these messages")
+        yield "the filters deliver the same of these messages"
     if found.scanned < found.held:
-        print_line(
+        yield (
             f"only {found.scanned} of {found.held} messages were scanned: they are the first ones "
             "of the queues"
         )

@@ -30,7 +30,7 @@ from rocketray.base.delay import DELAY_MAX_MS, Delay
 from rocketray.base.marks import taken_on
 from rocketray.base.property_text import property_text
 from rocketray.base.system_topics import is_internal_by_name
-from rocketray.cli.terminal.output import print_bytes, print_json, print_line, progress
+from rocketray.cli.terminal.output import emit, print_bytes, print_json, print_line, progress
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
 from rocketray.store.formats.sys_flag import sys_flag_names
@@ -100,8 +100,7 @@ def message_printer(
 
 def print_found(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
     """Print the messages that were found; raises ``Exit`` with code 1 for none, as grep."""
-    for message in messages:
-        print_json(to_json(message)) if as_json else print_line(one_line(message))
+    emit(map(to_json, messages), map(one_line, messages), as_json=as_json)
     if not messages:
         progress("no such message")
         raise typer.Exit(1)

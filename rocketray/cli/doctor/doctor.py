@@ -11,7 +11,7 @@ from rocketray.base.settings_file import CONFIG_VARIABLE, SettingsFile, read_set
 from rocketray.cli.arguments.directories import directories_here, named_cluster, none_here
 from rocketray.cli.arguments.node import ask, chosen_place
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_json, print_line
+from rocketray.cli.terminal.output import emit
 from rocketray.errors import NodeNotRunningError, StreamError
 
 from .health_checks import Finding
@@ -43,12 +43,10 @@ def doctor(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> N
     for found in (_of_settings(settings), *findings(directories, _ports(settings)), *told):
         if worst != "error" and found.level != "ok":
             worst = found.level
-        if as_json:
-            print_json(found._asdict())
-            continue
-        print_line(f"{found.level:7}  {found.check:13}  {found.text}")
+        lines = [f"{found.level:7}  {found.check:13}  {found.text}"]
         if found.advice:
-            print_line(f"{'':7}  {'':13}  → {found.advice}")
+            lines.append(f"{'':7}  {'':13}  → {found.advice}")
+        emit(found._asdict(), lines, as_json=as_json)
     if worst == "error":
         raise typer.Exit(1)
 

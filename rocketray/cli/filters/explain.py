@@ -14,13 +14,15 @@ from rocketray.cli.arguments.options import (
     JsonOption,
     OnlyQueueOption,
 )
-from rocketray.cli.terminal.output import print_json, print_line
+from rocketray.cli.terminal.output import emit
 from rocketray.services.explaining.cause import Cause, time_text
 from rocketray.views.message_records import step_values
 
 from .range_causes import print_causes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketray.services.explaining.explanation import Explanation
 
 
@@ -103,7 +105,7 @@ def explain(
         raise typer.BadParameter("--from, --to and --queue are of a range: leave ID or KEY out")
     with ask(data) as connection:
         found = connection.explain(message, group, topic)
-    print_json(found.to_json()) if as_json else _print(found)
+    emit(found.to_json(), _lines(found), as_json=as_json)
     if found.cause is Cause.NOT_FOUND:
         raise typer.Exit(1)
 
@@ -112,17 +114,17 @@ _CAUSES = (f"{each.value:16} {each.meaning}" for each in Cause)
 explain.__doc__ = (explain.__doc__ or "").format(causes="\n      ".join(_CAUSES))
 
 
-def _print(found: Explanation) -> None:
-    print_line(f"{found.cause.value}" + (f"  {found.message_id}" if found.message_id else ""))
+def _lines(found: Explanation) -> Iterator[str]:
+    yield found.cause.value + (f"  {found.message_id}" if found.message_id else "")
     width = max(len(step.stage) for step in found.steps)
     for step in found.steps:
         indent = "  " * step.depth
         text = f"{step.result}: {step.detail}{step_values(step)}"
-        print_line(f"  {step.stage:{width}}  {indent}{text}")
+        yield f"  {step.stage:{width}}  {indent}{text}"
     if found.timeline:
-        print_line("timeline")
+        yield "timeline"
     for event in found.timeline:
         when = "" if event.time_ms is None else time_text(event.time_ms)
         place = f"{event.place}, " if event.place else ""
         # A time has 29 characters, with its milliseconds and its zone.
-        print_line(f"  {when:29}  {event.event:13}  {place}{event.detail}")
+        yield f"  {when:29}  {event.event:13}  {place}{event.detail}"

@@ -35,7 +35,7 @@ from rocketray.cli.arguments.options import (
     tell_note,
 )
 from rocketray.cli.terminal.lines import parse_object, read_lines
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import TextTable, emit, print_json
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 from rocketray.views.message_records import seen_record, to_json, why_of
@@ -45,6 +45,8 @@ from .filter_stats_command import stats
 from .named_filter_commands import list_filters, remove, save, show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketray.broker.filtering.preview import Preview
     from rocketray.broker.filtering.seen_messages import SeenMessage
     from rocketray.filters.subscription import Subscription
@@ -122,12 +124,9 @@ def check(
             raise
         print_json(refused_filter(error))
         sys.exit(1)
-    if as_json:
-        print_json(found.record())
-        return
     first, *rest = found.lines
-    for line in (first, *found.warnings, *rest):
-        print_line(str(line))
+    shown = map(str, (first, *found.warnings, *rest))
+    emit(found.record(), shown, as_json=as_json)
 
 
 @filters.command()
@@ -207,12 +206,10 @@ def preview(
     if is_other:
         seen = left_out(data, topic, subscription, within, show=limit, only_failed=failed)
     tell_doubts(data, [topic], subscription)
-    if as_json:
-        shown = [seen_record(each) if is_other else to_json(each.message) for each in seen]
-        record = _preview_fields(topic, subscription, found, shown)
-        print_json(record | {"queuesElsewhere": list(here.elsewhere)})
-    else:
-        _print_preview(found, seen)
+    shown = [seen_record(each) if is_other else to_json(each.message) for each in seen]
+    record = _preview_fields(topic, subscription, found, shown)
+    record["queuesElsewhere"] = list(here.elsewhere)
+    emit(record, _shown_preview(found, seen), as_json=as_json)
 
 
 def _preview_fields(
@@ -243,19 +240,19 @@ def _preview_fields(
     }
 
 
-def _print_preview(found: Preview, seen: list[SeenMessage]) -> None:
+def _shown_preview(found: Preview, seen: list[SeenMessage]) -> Iterator[str | TextTable]:
     for each in seen:
-        print_line(one_line(each.message))
+        yield one_line(each.message)
         if each.step is not None:
-            print_line(f"    {each.reason.value.replace('_', ' ')}: {why_of(each)}")
+            yield f"    {each.reason.value.replace('_', ' ')}: {why_of(each)}"
     counters = found.counters
     rejected = counters.rejected + counters.collisions
     row = (counters.scanned, counters.delivered, rejected, counters.errors, found.bytes_read)
-    print_table(("scanned", "matched", "rejected", "failed", "bytes read"), [row])
+    yield TextTable(("scanned", "matched", "rejected", "failed", "bytes read"), [row])
     if counters.scanned < found.held:
-        print_line(f"only {counters.scanned} of {found.held} messages were scanned: --max-scan")
+        yield f"only {counters.scanned} of {found.held} messages were scanned: --max-scan"
     if found.error:
-        print_line(f"the first failure: {found.error}")
+        yield f"the first failure: {found.error}"
 
 
 @filters.command("eval", hidden=True)  # it answers tests, not people

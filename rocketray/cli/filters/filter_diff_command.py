@@ -23,7 +23,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts,
     tell_note,
 )
-from rocketray.cli.terminal.output import print_json
+from rocketray.cli.terminal.output import emit
 from rocketray.errors import ConfigError
 from rocketray.filters.filter_name import FilterName
 from rocketray.views.message_records import diff_record
@@ -77,11 +77,8 @@ def diff(
     found = diff_filters(here.directories, topic, filters, within, show=limit)
     for each in filters:
         tell_doubts(data, [topic], each)
-    if as_json:
-        record = diff_record(filters, found)
-        print_json({"topic": topic, **record, "queuesElsewhere": list(here.elsewhere)})
-        return
-    diff_lines(found)
+    record = {"topic": topic, **diff_record(filters, found)}
+    emit(record | {"queuesElsewhere": list(here.elsewhere)}, diff_lines(found), as_json=as_json)
 
 
 def _filter_of(text: str, dialect: Dialect | None, name: str) -> Subscription | FilterName:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from rocketray.cli.arguments.options import (
     chosen_groups,
     tell_note,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import TextTable, emit, print_json, print_table, progress
 from rocketray.errors import FilterError, NodeElsewhereError
 
 if TYPE_CHECKING:
@@ -107,13 +107,13 @@ def stats(
     if rate:
         _print_rates(chosen, before, seconds, as_json=as_json)
         return
-    if as_json:
-        for each in chosen:
-            names = {"group": each.group, "topic": each.topic}
-            print_json(names | {"counters": json_fields(each.counters)})
-        return
-    rows = [(each.group, each.topic, *_numbers(each.counters)) for each in chosen]
-    print_table(("group", "topic", *_COLUMNS), rows)
+    rows = ((each.group, each.topic, *_numbers(each.counters)) for each in chosen)
+    records = (_names(each) | {"counters": json_fields(each.counters)} for each in chosen)
+    emit(records, TextTable(("group", "topic", *_COLUMNS), rows), as_json=as_json)
+
+
+def _names(group: GroupDescription) -> dict[str, Any]:
+    return {"group": group.group, "topic": group.topic}
 
 
 def _print_since(
@@ -128,10 +128,9 @@ def _print_since(
     rows = []
     for each in chosen:
         read = _since(node, each, since_ms, max_scan)
-        names = {"group": each.group, "topic": each.topic}
         if isinstance(read, str):
             if as_json:
-                print_json(names | {"sinceMs": since_ms, "unknown": read})
+                print_json(_names(each) | {"sinceMs": since_ms, "unknown": read})
             else:
                 progress(f"group {each.group}, topic {each.topic}: unknown, because {read}")
             continue
@@ -142,7 +141,7 @@ def _print_since(
             counters = {
                 _since_name(name): number for name, number in json_fields(found.counters).items()
             }
-            print_json(names | held | {"counters": counters})
+            print_json(_names(each) | held | {"counters": counters})
         rows.append((each.group, each.topic, *_numbers(found.counters)))
         if found.counters.scanned < found.held:
             progress(
@@ -190,22 +189,25 @@ def _print_rates(
         for each in chosen
         if (each.group, each.topic) in before
     ]
-    if as_json:
-        for each, counters in grown:
-            rates = {name: number / seconds for name, number in json_fields(counters).items()}
-            names = {"group": each.group, "topic": each.topic, "seconds": seconds}
-            print_json(names | {"perSecond": rates})
-        return
-    rows = [
+    records = (
+        _names(each)
+        | {"seconds": seconds}
+        | {"perSecond": {name: n / seconds for name, n in json_fields(counters).items()}}
+        for each, counters in grown
+    )
+    rows = (
         (each.group, each.topic, *(f"{number / seconds:,.1f}" for number in _numbers(counters)))
         for each, counters in grown
+    )
+    shown: list[str | TextTable] = [
+        TextTable(("group", "topic", *_COLUMNS), rows, right=tuple(_COLUMNS)),
+        f"messages in a second, over {seconds:.1f} s; members report each second",
     ]
-    print_table(("group", "topic", *_COLUMNS), rows, right=tuple(_COLUMNS))
-    print_line(f"messages in a second, over {seconds:.1f} s; members report each second")
     if any(min(counters.numbers()) < 0 for _, counters in grown):
-        print_line(
+        shown.append(
             "the coordinator started again meanwhile, and its counters begin at 0: look again"
         )
+    emit(records, shown, as_json=as_json)
 
 
 def _numbers(counters: FilterCounters) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,15 +22,7 @@ from rocketray.cli.arguments.options import (
     WhereOption,
     chosen_subscription,
 )
-from rocketray.cli.terminal.output import (
-    as_time,
-    counted,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-    progress,
-)
+from rocketray.cli.terminal.output import TextTable, as_time, counted, emit, print_line, progress
 from rocketray.errors import NodeElsewhereError, StoreError
 from rocketray.runtime.machine import user_name
 
@@ -84,27 +76,25 @@ def save(
         saved, is_new = node.named_filters.save(topic, name.name, subscription, note, who)
         uses = [each for each in node.named_filters.uses(topic) if each.name == name.name]
         warnings = _warnings(node, topic, saved.subscription)
-    if as_json:
-        record = {**named_filter_record(saved, uses), "isNew": is_new}
-        print_json({**record, "warnings": warning_records(warnings)})
-    else:
-        for each in warnings:
-            progress(f"warning: {each}")
-        _print_saved(saved, uses, is_new=is_new)
+    record = named_filter_record(saved, uses)
+    record |= {"isNew": is_new, "warnings": warning_records(warnings)}
+    for each in () if as_json else warnings:
+        progress(f"warning: {each}")
+    emit(record, _saved_lines(saved, uses, is_new=is_new), as_json=as_json)
 
 
-def _print_saved(saved: NamedFilter, uses: Iterable[FilterUse], *, is_new: bool) -> None:
-    """Print what was saved, and which groups with members read with another version."""
+def _saved_lines(saved: NamedFilter, uses: Iterable[FilterUse], *, is_new: bool) -> Iterator[str]:
+    """Yield what was saved, and which groups with members read with another version."""
     topic, named = saved.topic, saved.subscription.named
     is_there = f"is {named} of topic {topic} already, from {as_time(saved.created_ms)}"
-    print_line(
+    yield (
         f"{named} of topic {topic} is saved: {saved.text}"
         if is_new
         else f"{saved.text} {is_there}; nothing was saved"
     )
     for use in uses:
         if use.members and use.version != saved.version and not use.is_coming:
-            print_line(
+            yield (
                 f"group {use.group} reads with {use.name}@{use.version} "
                 f"({counted(use.members, 'member')}); to switch it: rocketray groups migrate "
                 f"{use.group} {topic} --filter {named}"
@@ -190,7 +180,7 @@ def remove(
     record = {"topic": topic, "name": name.name, "versions": count, "groups": groups}
     text = f"filter {name.name} of topic {topic} is removed, with {counted(count, 'version')}"
     kept = f"; groups {', '.join(groups)} keep what they have" if groups else ""
-    print_result(record, f"{text}{kept}", as_json=as_json)
+    emit(record, f"{text}{kept}", as_json=as_json)
 
 
 def _print(
@@ -203,23 +193,21 @@ def _print(
     """Print filters with the groups that use them, or *by_version* just that version."""
     from rocketray.views.filter_records import named_filter_record  # noqa: PLC0415 - not for --help
 
-    rows = []
+    records, rows = [], []
     for one in found:
         of_it = [
             use
             for use in uses
             if use.name == one.name and (not by_version or use.version == one.version)
         ]
-        if as_json:
-            print_json(named_filter_record(one, of_it))
+        records.append(named_filter_record(one, of_it))
         groups = ", ".join(
             f"{use.group} ({'changes to ' if use.is_coming else ''}@{use.version})" for use in of_it
         )
         times = as_time(one.created_ms), one.created_by or None
         rows.append((one.name, one.version, one.text, groups or None, *times, one.note or None))
-    if not as_json:
-        columns = ("name", "version", "filter", "groups", "saved", "by", "note")
-        print_table(columns, rows)
+    columns = ("name", "version", "filter", "groups", "saved", "by", "note")
+    emit(records, TextTable(columns, rows), as_json=as_json)
 
 
 def _warnings(

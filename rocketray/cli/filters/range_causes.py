@@ -10,9 +10,11 @@ import typer
 
 from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import TextTable, as_time, emit, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketray.broker.filtering.preview import PreviewRange
     from rocketray.message import StoredMessage
     from rocketray.services.explaining.cause_table import CauseRow, CauseTable
@@ -41,10 +43,7 @@ def print_causes(
         )
 
         found = explain_range(node, group, topic, chosen, tell=_Teller().tell)
-    if as_json:
-        print_json(_fields(group, topic, found))
-    else:
-        _print(found)
+    emit(_fields(group, topic, found), _shown(found), as_json=as_json)
     if not (found.explained or found.absent):
         raise typer.Exit(1)
 
@@ -119,15 +118,12 @@ def _example(message: StoredMessage) -> dict[str, Any]:
     }
 
 
-def _print(found: CauseTable) -> None:
-    if found.rows:
-        print_table(_COLUMNS, map(_row, found.rows))
-    else:
-        print_line("no message is in this range")
-    for note in found.notes:
-        print_line(note)
+def _shown(found: CauseTable) -> Iterator[str | TextTable]:
+    table = TextTable(_COLUMNS, map(_row, found.rows))
+    yield table if found.rows else "no message is in this range"
+    yield from found.notes
     if found.absent_rows:
-        print_table(_COLUMNS, map(_row, found.absent_rows))
+        yield TextTable(_COLUMNS, map(_row, found.absent_rows))
 
 
 def _row(row: CauseRow) -> tuple[object, ...]:

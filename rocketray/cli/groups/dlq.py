@@ -23,7 +23,7 @@ from rocketray.cli.arguments.options import (
     chosen_subscription,
     tell_doubts_of,
 )
-from rocketray.cli.terminal.output import print_json, print_line, print_records, print_result
+from rocketray.cli.terminal.output import emit, print_records
 from rocketray.services.admin.letters_there import letters_there, redrive_there
 from rocketray.views.message_records import letter_record, printable
 
@@ -97,14 +97,14 @@ def show(
     with ask(data) as node:
         tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
         for letter, is_redriven in islice(_letters(node, group, subscription, topic), limit):
-            if as_json:
-                print_json(letter_record(letter, is_redriven=is_redriven))
-            else:
-                state = "redriven" if is_redriven else "-"
-                reason = mark(letter, FAILURE_REASON) or "-"
-                attempts = f"{letter.reconsume_times} attempts"
-                parts = (one_line(letter), f"from {topic_of(letter)}", state, attempts)
-                print_line("  ".join((*parts, printable(reason))))
+            parts = (
+                one_line(letter),
+                f"from {topic_of(letter)}",
+                "redriven" if is_redriven else "-",
+                f"{letter.reconsume_times} attempts",
+                printable(mark(letter, FAILURE_REASON) or "-"),
+            )
+            emit(letter_record(letter, is_redriven=is_redriven), "  ".join(parts), as_json=as_json)
 
 
 @dlq.command()
@@ -146,7 +146,7 @@ def redrive(
             count = _redrive(node, group, subscription, topic, limit)
     record = {"group": group, "count": count, "dryRun": dry_run}
     text = f"{count} dead letters of group {group} {'would be' if dry_run else 'are'} redelivered"
-    print_result(record, text, as_json=as_json)
+    emit(record, text, as_json=as_json)
 
 
 def _boxes(node: LocalClient | Connection) -> list[LetterBox]:

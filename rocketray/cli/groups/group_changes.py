@@ -36,14 +36,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts_of,
     tell_note,
 )
-from rocketray.cli.terminal.output import (
-    counted,
-    print_json,
-    print_line,
-    print_records,
-    print_result,
-    progress,
-)
+from rocketray.cli.terminal.output import counted, emit, print_line, print_records, progress
 from rocketray.errors import ConfigError, StreamError
 from rocketray.runtime.machine import user_name
 from rocketray.views.message_records import diff_record
@@ -61,6 +54,7 @@ if TYPE_CHECKING:
 
 _WAIT_S = 30.0  # for members to release the queues: a silent one does when its 10 s are over
 _EXAMPLES = 5  # of each difference, in a dry run
+_NOTHING_CHANGED = "nothing was changed; leave out --dry-run to do it"
 
 OnlyTopicOption = Annotated[
     str | None,
@@ -197,7 +191,7 @@ def _move(
     rows = [move_record(move, moved=not options.is_dry_run) for move in moves]
     print_records(rows, columns, {"queue": "queueId"}, as_json=options.as_json)
     if options.is_dry_run and not options.as_json:
-        print_line("nothing was changed; leave out --dry-run to do it")
+        print_line(_NOTHING_CHANGED)
 
 
 def migrate(
@@ -250,7 +244,7 @@ def migrate(
     with ask(data) as connection:
         if abort:
             connection.groups.abort_change(group, topic)
-            print_result({"aborted": True}, "the change was dropped", as_json=as_json)
+            emit({"aborted": True}, "the change was dropped", as_json=as_json)
             return
         subscription = filter_on_node(connection, topic, chosen)
         tell_doubts_of(connection, [topic], subscription)
@@ -261,11 +255,8 @@ def migrate(
             connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
         hosts = _hosts(connection) if found is not None and found.outdated else []
-    print_result(
-        plan_record(found) | _host_fields(found, hosts),
-        "\n".join(_lines(group, topic, found, hosts)),
-        as_json=as_json,
-    )
+    record = plan_record(found) | _host_fields(found, hosts)
+    emit(record, "\n".join(_lines(group, topic, found, hosts)), as_json=as_json)
 
 
 def _compare(
@@ -287,23 +278,26 @@ def _compare(
     compared = diff_filters(here.directories, topic, filters, within, found.offsets, show=_EXAMPLES)
     retries = waiting_retries(node, group, scan_max=SCAN_DEFAULT)
     tell_note(here.note())
-    if as_json:
-        record = {
-            **diff_record(filters, compared),
-            "queuesElsewhere": list(here.elsewhere),
-            "waitingRetries": retries.to_json(),
-        }
-        print_json({"group": group, "topic": topic, **record, "changed": False})
-        return
-    print_line(f"what group {group} has not read of topic {topic}, with {filters[0]} and {new}:")
-    diff_lines(compared)
-    if retries.count or not retries.is_exact:
-        least = "" if retries.is_exact else "at least "
-        print_line(
-            f"to be redelivered whatever the filter is: {least}"
-            f"{counted(retries.count, 'failed message')} of the group"
-        )
-    print_line("nothing was changed; leave out --dry-run to do it")
+    record = {
+        "group": group,
+        "topic": topic,
+        **diff_record(filters, compared),
+        "queuesElsewhere": list(here.elsewhere),
+        "waitingRetries": retries.to_json(),
+        "changed": False,
+    }
+    least = "" if retries.is_exact else "at least "
+    waiting = (
+        f"to be redelivered whatever the filter is: {least}"
+        f"{counted(retries.count, 'failed message')} of the group"
+    )
+    shown = (
+        f"what group {group} has not read of topic {topic}, with {filters[0]} and {new}:",
+        *diff_lines(compared),
+        *([waiting] if retries.count or least else []),
+        _NOTHING_CHANGED,
+    )
+    emit(record, shown, as_json=as_json)
 
 
 def _hosts(node: NodeClient) -> list[Host]:

@@ -18,22 +18,14 @@ from rocketray.cli.arguments.options import (
     OptionalGroupArgument,
     chosen_groups,
 )
-from rocketray.cli.terminal.output import (
-    as_time,
-    counted,
-    print_json,
-    print_line,
-    print_records,
-    print_result,
-    print_table,
-)
+from rocketray.cli.terminal.output import TextTable, as_time, counted, emit, print_records
 from rocketray.errors import ConfigError, StreamError
 from rocketray.views.node_records import group_record, progress_record, progress_rows
 
 from .group_changes import migrate, reset, seek, skip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
@@ -78,28 +70,31 @@ def progress(
         found = chosen_groups(connection.groups.all(), group)
         rows = [row for each in found for row in progress_rows(connection, each)]
     errors = {(each.group, each.topic): each.counters.errors for each in found}
-    if as_json:
-        for row in rows:
-            print_json(progress_record(row, errors[row["group"], row["topic"]]))
-        return
+    records = (progress_record(row, errors[row["group"], row["topic"]]) for row in rows)
+    emit(records, _shown_progress(rows, errors), as_json=as_json)
+
+
+def _shown_progress(
+    rows: Sequence[dict[str, Any]], errors: Mapping[tuple[str, str], int]
+) -> Iterator[str | TextTable]:
     for (name, topic), of_topic in groupby(rows, key=itemgetter("group", "topic")):
-        print_line(f"group {name}, topic {topic}")
+        yield f"group {name}, topic {topic}"
         cells = [
             {**row, "lag": _lag(row), "lastTime": as_time(row["lastTime"])} for row in of_topic
         ]
         shown = [[row[key] for key in _PROGRESS_COLUMNS.values()] for row in cells]
-        print_table(tuple(_PROGRESS_COLUMNS), shown, right=("lag",))
+        yield TextTable(tuple(_PROGRESS_COLUMNS), shown, right=("lag",))
         for row in cells:
             if row["held"]:
-                print_line(f"queue {row['queueId']} is {row['held']}")
+                yield f"queue {row['queueId']} is {row['held']}"
         if errors[name, topic]:
-            print_line(f"the filter failed on {counted(errors[name, topic], 'message')}")
-        print_line("")
+            yield f"the filter failed on {counted(errors[name, topic], 'message')}"
+        yield ""
     known = [row for row in rows if row["diff"] is not None]  # not those of broadcast groups
     left_out = ", without broadcast groups" if known and len(known) < len(rows) else ""
     for name in ("diff", "inflight"):
         total = sum(row[name] or 0 for row in known) if known or not rows else "unknown"
-        print_line(f"{name} total: {total}{left_out}")
+        yield f"{name} total: {total}{left_out}"
 
 
 def _lags_of(
@@ -140,11 +135,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     """
     with ask(data) as connection:
         found = chosen_groups(connection.groups.all(), None)
-    if as_json:
-        for group in found:
-            print_json(group_record(group))
-        return
-    rows = [
+    rows = (
         (
             group.group,
             group.topic,
@@ -156,9 +147,10 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
             " ".join(str(offset) for _, offset in sorted(group.offsets.items())),
         )
         for group in found
-    ]
+    )
     counts = ("members", "missed", "sent back", "dead letters")
-    print_table(("group", "topic", "subscribed to", *counts, "next offsets"), rows)
+    columns = ("group", "topic", "subscribed to", *counts, "next offsets")
+    emit(map(group_record, found), TextTable(columns, rows), as_json=as_json)
 
 
 @groups.command()
@@ -210,7 +202,7 @@ def delete(
     """
     with ask(data) as connection:
         connection.groups.delete(group)
-    print_result({"group": group, "deleted": True}, f"group {group} was deleted", as_json=as_json)
+    emit({"group": group, "deleted": True}, f"group {group} was deleted", as_json=as_json)
 
 
 @groups.command()
@@ -242,7 +234,7 @@ def export(
             raise ConfigError(f"{path} exists and is not overwritten; name another directory")
     for path, value in files.items():
         write_json(path, value, backup=False)
-        print_result({"file": str(path)}, f"{path} is written", as_json=as_json)
+        emit({"file": str(path)}, f"{path} is written", as_json=as_json)
 
 
 def _subscribed(group: GroupDescription) -> str:

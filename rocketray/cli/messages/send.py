@@ -22,7 +22,7 @@ from rocketray.cli.arguments.messages import Outgoing, from_json
 from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
 from rocketray.cli.terminal.lines import parse_object, read_lines
-from rocketray.cli.terminal.output import as_time, print_json, print_line
+from rocketray.cli.terminal.output import as_time, emit, print_json, print_line
 from rocketray.cli.terminal.quantities import parse_delay
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY
@@ -172,16 +172,13 @@ def send(
         assert outgoing is not None
         now_ms = connection.clock_ms()
         result = producer.send(topic, outgoing.message.body, **outgoing.options)
-    if as_json:
-        print_json(_fields(result))
-    else:
-        if outgoing.delay is None:
-            shown = f"stored at {topic}/{result.queue_id}@{result.queue_offset}"
-        else:
-            shown = f"waits for topic {topic} until {as_time(outgoing.delay.due_ms(now_ms))}"
-        print_line(f"{shown}  id {result.offset_message_id}  unique key {result.message_id}")
-        if result.recall_handle is not None:
-            print_line(f"recall it with: rocketray recall {result.recall_handle}")
+    where = f"stored at {topic}/{result.queue_id}@{result.queue_offset}"
+    if outgoing.delay is not None:
+        where = f"waits for topic {topic} until {as_time(outgoing.delay.due_ms(now_ms))}"
+    shown = [f"{where}  id {result.offset_message_id}  unique key {result.message_id}"]
+    if result.recall_handle is not None:
+        shown.append(f"recall it with: rocketray recall {result.recall_handle}")
+    emit(_fields(result), shown, as_json=as_json)
 
 
 def _by_hand(topic: str, fields: dict[str, Any]) -> Outgoing:

@@ -8,11 +8,13 @@ import typer
 
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import TextTable, emit
 
 if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.staging.staging_api import StagedOverview
+
+_COLUMNS = ("writer", "batch", "state", "halves", "bytes", "age s", "waits for")
 
 
 def staged(
@@ -35,41 +37,32 @@ def staged(
     """
     with ask(data) as connection:
         found = overview_of(connection, most)
-    if as_json:
-        for work in found.work:
-            print_json(
-                {
-                    "writer": work.batch.writer,
-                    "batch": work.batch.number,
-                    "isDecided": work.is_decided,
-                    "halves": work.halves,
-                    "bytes": work.size,
-                    "ageMs": work.age_ms,
-                    "problem": work.problem,
-                }
-            )
-        return
-    rows = [
+    records = (
+        {
+            "writer": work.batch.writer,
+            "batch": work.batch.number,
+            "isDecided": work.is_decided,
+            "halves": work.halves,
+            "bytes": work.size,
+            "ageMs": work.age_ms,
+            "problem": work.problem,
+        }
+        for work in found.work
+    )
+    rows = (
         (
-            work.batch.writer,
-            work.batch.number,
-            "decided" if work.is_decided else "staged",
-            work.halves,
-            work.size,
-            work.age_ms // 1000,
-            work.problem,
+            *(work.batch.writer, work.batch.number, "decided" if work.is_decided else "staged"),
+            *(work.halves, work.size, work.age_ms // 1000, work.problem),
         )
         for work in found.work
-    ]
-    print_table(("writer", "batch", "state", "halves", "bytes", "age s", "waits for"), rows)
-    for problem in found.problems:
-        print_line(problem)
+    )
     counts = found.counts
-    print_line(
+    sums = (
         f"decided: {counts.batches}, repeated: {counts.repeated}, messages stored: "
         f"{counts.messages}, halves dropped: {counts.dropped}, orphans: {counts.orphans}, "
         f"messages lost: {counts.lost}"
     )
+    emit(records, (TextTable(_COLUMNS, rows), *found.problems, sums), as_json=as_json)
 
 
 def overview_of(node: NodeClient, most: int) -> StagedOverview:

@@ -8,7 +8,7 @@ import typer
 
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import TextTable, as_time, emit, progress
 from rocketray.views.message_records import half_record
 
 
@@ -41,16 +41,13 @@ def transactions(
             f"the transactions of disk {disk or '(the first)'} are unknown: it does not answer; see: "
             "rocketray status"
         )
-    if as_json:
-        for half in found.halves:
-            print_json(half_record(half))
-        return
-    rows = [
+    rows = (
         (half.group, half.unique_key, as_time(half.stored_ms), half.checks) for half in found.halves
-    ]
-    print_table(("producer group", "unique key", "stored", "asked"), rows)
+    )
     counts = found.counts
-    print_line(
+    sums = (
         f"undecided: {found.undecided}, committed: {counts.committed}, rolled back: "
         f"{counts.rolled_back}, abandoned: {counts.abandoned}, dead letters: {counts.dead_letters}"
     )
+    table = TextTable(("producer group", "unique key", "stored", "asked"), rows)
+    emit(map(half_record, found.halves), (table, sums), as_json=as_json)

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketray.base.json_fields import json_fields
 from rocketray.base.names import RETRY_PREFIX
-from rocketray.cli.terminal.output import (
-    as_time,
-    counted,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-)
+from rocketray.cli.terminal.output import TextTable, as_time, counted, emit
 from rocketray.hosting.host_status import STATUS_TIMEOUT_S
 
 if TYPE_CHECKING:
@@ -110,10 +103,10 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
 
     These are the last failure of a host or sink, and messages that could not be decoded.
     """
-    if as_json:
-        for host in hosts:
-            print_json(host_fields(host))
-        return
+    emit(map(host_fields, hosts), _shown_hosts(hosts), as_json=as_json)
+
+
+def _shown_hosts(hosts: Sequence[Host]) -> Iterator[str | TextTable]:
     rows = [
         (
             host.app,
@@ -127,7 +120,7 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         )
         for host in hosts
     ]
-    print_table(_HOST_COLUMNS, rows, right=("host",))
+    yield TextTable(_HOST_COLUMNS, rows, right=("host",))
     counts = attrgetter(*_COUNTS.values())
     agents = [
         (host.app, host.number, agent.name, *counts(agent))
@@ -135,17 +128,13 @@ def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
         for agent in _agents(host)
     ]
     if agents:
-        print_line("")
-        print_table(("app", "host", "agent", *_COUNTS), agents)
+        yield from ("", TextTable(("app", "host", "agent", *_COUNTS), agents))
     sinks = [_sink_row(host, sink) for host in hosts for sink in sinks_of(host)]
     if sinks:
-        print_line("")
-        print_table(_SINK_COLUMNS, sinks)
-    for line in _log_lines(hosts):
-        print_line(line)
+        yield from ("", TextTable(_SINK_COLUMNS, sinks))
+    yield from _log_lines(hosts)
     for line in (*_unknown(hosts), *_complaints(hosts)):
-        print_line("")
-        print_line(line)
+        yield f"\n{line}"
 
 
 def _log_lines(hosts: Sequence[Host]) -> list[str]:
@@ -200,20 +189,20 @@ def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
     """
     for each in sorted(groups, key=lambda each: (each.group, each.topic)):
         held, errors = sorted(each.failing.items()), each.counters.errors
-        if as_json:
-            messages = [{"queueId": queue} | json_fields(message) for queue, message in held]
-            found = {"filterErrors": errors, "held": messages}
-            if held or errors:
-                print_json({"group": each.group, "topic": each.topic} | found)
+        if not held and not errors:
             continue
+        messages = [{"queueId": queue} | json_fields(message) for queue, message in held]
+        names = {"group": each.group, "topic": each.topic}
         lines = [f"queue {queue} is {message}" for queue, message in held]
         if errors:
             lines.append(
                 f"the filter failed on {counted(errors, 'message')}; see: rocketray filter stats"
             )
-        for line in lines:
-            print_line("")
-            print_line(f"group {each.group}, topic {each.topic}: {line}")
+        emit(
+            names | {"filterErrors": errors, "held": messages},
+            (f"\ngroup {each.group}, topic {each.topic}: {line}" for line in lines),
+            as_json=as_json,
+        )
 
 
 def show_unflushed(ages: Mapping[str, int | None], *, as_json: bool) -> None:
@@ -226,22 +215,18 @@ def show_unflushed(ages: Mapping[str, int | None], *, as_json: bool) -> None:
         (*place.rpartition("/")[::2], age) for place, age in ages.items() if age is None or age > 0
     ]
     waiting.sort(key=lambda each: (each[2] is not None, -(each[2] or 0), each[0], int(each[1])))
-    if as_json:
-        names = ("topic", "queueId", "ageMs")
-        fields = [(topic, int(queue), age) for topic, queue, age in waiting]
-        print_json({"unflushed": [dict(zip(names, each, strict=True)) for each in fields]})
-        return
+    records = [
+        {"topic": topic, "queueId": int(queue), "ageMs": age} for topic, queue, age in waiting
+    ]
     # From the best to the worst, so that the worst queue of each topic is what stays.
     worst = {topic: (queue, age) for topic, queue, age in reversed(waiting)}
     rows = [
         (topic, queue, "unknown: its process does not answer" if age is None else _seconds(age))
         for topic, (queue, age) in reversed(worst.items())
     ]
-    print_line("")
-    if rows:
-        print_table(("topic", "queue", "oldest message not on disk"), rows)
-    else:
-        print_line("all stored messages are on disk")
+    table = TextTable(("topic", "queue", "oldest message not on disk"), rows)
+    shown = table if rows else "all stored messages are on disk"
+    emit({"unflushed": records}, ("", shown), as_json=as_json)
 
 
 def show_scrubs(scrubs: Mapping[str, ScrubState | None], *, as_json: bool) -> None:
@@ -252,23 +237,19 @@ def show_scrubs(scrubs: Mapping[str, ScrubState | None], *, as_json: bool) -> No
     """
     found = [(*place.rpartition("/")[::2], scrub) for place, scrub in scrubs.items()]
     found.sort(key=lambda each: (each[0], int(each[1])))
-    if as_json:
-        fields = [
-            {"topic": topic, "queueId": int(queue), **_scrub_fields(scrub)}
-            for topic, queue, scrub in found
-        ]
-        print_json({"verified": fields})
-        return
+    records = [
+        {"topic": topic, "queueId": int(queue), **_scrub_fields(scrub)}
+        for topic, queue, scrub in found
+    ]
     by_topic: dict[str, list[ScrubState | None]] = {}
     for topic, _, scrub in found:
         if scrub is None or scrub.all_bytes or scrub.verified_ms is not None:
             by_topic.setdefault(topic, []).append(scrub)
-    print_line("")
-    if not by_topic:
-        print_line("no log file is complete yet, so none was verified again")
-        return
     columns = ("topic", "last verified", "under way", "damaged places")
-    print_table(columns, [(topic, *_verified(all_of)) for topic, all_of in by_topic.items()])
+    rows = [(topic, *_verified(all_of)) for topic, all_of in by_topic.items()]
+    none = "no log file is complete yet, so none was verified again"
+    shown = TextTable(columns, rows) if rows else none
+    emit({"verified": records}, ("", shown), as_json=as_json)
 
 
 def _verified(scrubs: Sequence[ScrubState | None]) -> tuple[str, str | None, str]:
@@ -305,10 +286,8 @@ def _seconds(milliseconds: int) -> str:
 
 def show_problems(lines: list[str], *, as_json: bool) -> None:
     """Print what is wrong with the node: a line, or a line of JSON, for each problem."""
-    if lines and not as_json:
-        print_line("")
-    for line in lines:
-        print_result({"problem": line}, f"problem: {line}", as_json=as_json)
+    shown = (f"problem: {line}" for line in lines)
+    emit(({"problem": line} for line in lines), ("", *shown) if lines else (), as_json=as_json)
 
 
 def _version(host: Host) -> str | None:

@@ -14,7 +14,7 @@ from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
 from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import counted, print_result, progress
+from rocketray.cli.terminal.output import counted, emit, progress
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError
 from rocketray.runtime.signal_handlers import stop_signals
@@ -218,7 +218,7 @@ def down(
     with ask(data) as node, waiting(f"draining {app}"):
         found = apps_of(node).take_down(app)
     record = {"app": app, "ended": found.ended, "notDrained": found.not_drained}
-    print_result(record, f"{app} is down", as_json=as_json)
+    emit(record, f"{app} is down", as_json=as_json)
     _say_what_is_left(found.not_drained)
 
 

@@ -12,7 +12,7 @@ import typer
 from rocketray.broker.disks.joined_cluster import read_joined
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, counted, print_result
+from rocketray.cli.terminal.output import as_time, counted, emit
 from rocketray.runtime.clock import system_clock_ms
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def backup(
         made = back_up(data, directory, clock_ms=system_clock_ms, on_progress=_on_progress(shown))
     record = {"backup": str(directory.resolve()), **_record(made, time.monotonic() - begun)}
     text = f"{directory}: {_summary(made, time.monotonic() - begun)}"
-    print_result(record, text, as_json=as_json)
+    emit(record, text, as_json=as_json)
 
 
 def restore(
@@ -101,7 +101,7 @@ def restore(
         f"{data}: {_summary(made, elapsed_s)}, of {as_time(made.begun_ms)}; start it with: "
         f"rocketray start {_options(data, cluster)}--data {data}"
     )
-    print_result({**record, "disk": disk}, text, as_json=as_json)
+    emit({**record, "disk": disk}, text, as_json=as_json)
 
 
 def _options(data: Path, cluster: str | None) -> str:

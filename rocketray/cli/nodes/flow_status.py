@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rocketray.base.json_fields import json_fields
 from rocketray.base.system_topics import is_system_topic
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import TextTable, emit
 from rocketray.errors import StreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
@@ -130,17 +130,15 @@ def flows_between(before: FlowSample | None, after: FlowSample) -> Flows:
 
 def show_flows(flows: Flows, *, as_json: bool) -> None:
     """Print two tables, and why something is unknown; as JSON, one object ``rates``."""
-    if as_json:
-        print_json(
-            {
-                "rates": {
-                    "seconds": None if flows.seconds is None else round(flows.seconds, 3),
-                    "topics": [json_fields(each) for each in flows.topics],
-                    "groups": [json_fields(each) for each in flows.groups],
-                }
-            }
-        )
-        return
+    record = {
+        "seconds": None if flows.seconds is None else round(flows.seconds, 3),
+        "topics": [json_fields(each) for each in flows.topics],
+        "groups": [json_fields(each) for each in flows.groups],
+    }
+    emit({"rates": record}, _shown_flows(flows), as_json=as_json)
+
+
+def _shown_flows(flows: Flows) -> Iterator[str | TextTable]:
     shown = partial(_shown, is_measured=flows.seconds is not None)
     for columns, rows in (
         (("topic", "stored/s"), [(one.topic, shown(one.stored_per_s)) for one in flows.topics]),
@@ -150,10 +148,10 @@ def show_flows(flows: Flows, *, as_json: bool) -> None:
         ),
     ):
         if rows:
-            print_line("")
-            print_table(columns, rows, right=columns[-2 if len(columns) > 2 else -1 :])
+            right = columns[-2 if len(columns) > 2 else -1 :]
+            yield from ("", TextTable(columns, rows, right))
     if flows.topics or flows.groups:
-        print_line(
+        yield (
             "rates: not measured; rocketray status --over 2 does so"
             if flows.seconds is None
             else f"rates over {flows.seconds:.1f} s; members report what they finished each second"
@@ -162,7 +160,7 @@ def show_flows(flows: Flows, *, as_json: bool) -> None:
     unknown |= {f"{one.group} on {one.topic}": one.unknown for one in flows.groups}
     for name, why in unknown.items():
         if why is not None:
-            print_line(f"{name}: unknown, because {why}")
+            yield f"{name}: unknown, because {why}"
 
 
 def _asked(question: Callable[[], _T]) -> _T | Unknown:

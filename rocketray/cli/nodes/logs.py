@@ -19,13 +19,7 @@ from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.lookup_options import parse_since
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import (
-    as_time,
-    print_json,
-    print_line,
-    print_records,
-    progress,
-)
+from rocketray.cli.terminal.output import as_time, emit, print_records, progress
 from rocketray.errors import ConfigError, NodeNotRunningError
 
 if TYPE_CHECKING:
@@ -206,11 +200,9 @@ class _Show:
 
     def all(self, found: Iterable[PartLine]) -> None:
         for each in found:
-            if self._as_json:
-                print_json(_fields(each))
-                continue
-            for line in each.line.written.split("\n"):
-                print_line(f"{each.entry.name:{self._width}} │ {line}")
+            name = f"{each.entry.name:{self._width}}"
+            lines = (f"{name} │ {line}" for line in each.line.written.split("\n"))
+            emit(_fields(each), lines, as_json=self._as_json)
 
 
 def _follow(logged: _Logged, name: str | None, tails: list[LogTail], show: _Show) -> None:

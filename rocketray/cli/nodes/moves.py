@@ -11,7 +11,7 @@ from rocketray.broker.topics.placement import DiskSpace, QueueMove, drained, reb
 from rocketray.broker.topics.service_queues import may_move
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import counted, print_json, print_line, progress
+from rocketray.cli.terminal.output import counted, emit, print_line, progress
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -175,10 +175,7 @@ def _carry_out(
             what = f"move {number} of {len(moves)}, queue {topic}/{move.queue_id}"
             figures, rest = _move_shown(connection, topic, move, what)
             said, line = {**said, **figures}, f"{line}: {rest}"
-        if as_json:
-            print_json(said)
-        else:
-            print_line(line)
+        emit(said, line, as_json=as_json)
 
 
 def _move_shown(

@@ -9,7 +9,7 @@ import typer
 from rocketray.actors.client.local_transport import open_local
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_result
+from rocketray.cli.terminal.output import emit
 from rocketray.errors import ActorError, NodeNotRunningError
 from rocketray.runtime.files.node_description import read_description
 from rocketray.runtime.machine import whereabouts
@@ -52,4 +52,4 @@ def ping(
         transport.close()
     answers = transport is not None
     text = f"the node on {data} answers" if answers else f"no node runs on {data}"
-    print_result({"data": str(data.resolve()), "answers": answers}, text, as_json=as_json)
+    emit({"data": str(data.resolve()), "answers": answers}, text, as_json=as_json)

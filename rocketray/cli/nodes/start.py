@@ -21,7 +21,7 @@ from rocketray.base.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
 from rocketray.base.config import SCRUB_RATE
 from rocketray.cli.arguments.node import RAY_LOG, chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_json, print_line, print_result, progress
+from rocketray.cli.terminal.output import emit, progress
 from rocketray.cli.terminal.quantities import (
     format_bytes,
     parse_mode,
@@ -235,23 +235,8 @@ def start(
         word.comes_from(Path(node.description()["logs"]) / RAY_LOG)
         metrics.begin(node, with_ray=ray_metrics)
         signalled = stack.enter_context(stop_signals()).event
-        if as_json:
-            print_json(node.description() | ({"metrics": metrics.url} if metrics.url else {}))
-        else:
-            print_line(f"ready: pid {node.description()['pid']}, data {node.data}")
-            print_line(
-                f"logs:  rocketray logs --data {node.data}; files: {node.description()['logs']}"
-            )
-            if metrics.url is not None:
-                print_line(f"metrics: {metrics.url}")
-            if node.owner is None:
-                print_line(f"try:   rocketray topics create Trade --data {node.data}")
-            else:
-                print_line(
-                    f"joined: cluster {node.owner.cluster}, whose coordinator is on {node.owner.data} of {node.owner.machine}"
-                )
-                if register is not None:
-                    print_line("standby: the coordinator starts here when its machine is lost")
+        record = node.description() | ({"metrics": metrics.url} if metrics.url else {})
+        emit(record, _ready_lines(node, metrics.url, options), as_json=as_json)
         if note := node.note():
             progress(note)
         if console:
@@ -262,6 +247,24 @@ def start(
         _LOG.info("the node on %s stops", node.data)
         if node.has_own_ray:
             _take_apps_down(cluster or DEFAULT_CLUSTER)
+
+
+def _ready_lines(node: Node, metrics_url: str | None, options: NodeOptions) -> Iterator[str]:
+    """Yield what a user reads of a node that is ready."""
+    description = node.description()
+    yield f"ready: pid {description['pid']}, data {node.data}"
+    yield f"logs:  rocketray logs --data {node.data}; files: {description['logs']}"
+    if metrics_url is not None:
+        yield f"metrics: {metrics_url}"
+    if node.owner is None:
+        yield f"try:   rocketray topics create Trade --data {node.data}"
+        return
+    yield (
+        f"joined: cluster {node.owner.cluster}, whose coordinator is on {node.owner.data} of "
+        f"{node.owner.machine}"
+    )
+    if options.register is not None:
+        yield "standby: the coordinator starts here when its machine is lost"
 
 
 @contextmanager
@@ -299,7 +302,7 @@ def disk(
         rocketray disk --data /srv/stream
     """
     found = identity_of(data, parse_mode(data_mode))
-    print_result({"data": str(data.resolve()), "disk": found}, found, as_json=as_json)
+    emit({"data": str(data.resolve()), "disk": found}, found, as_json=as_json)
 
 
 def _log_in_file(node: Node) -> None:

@@ -13,7 +13,7 @@ from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, print_line, print_result
+from rocketray.cli.terminal.output import as_time, emit, print_line
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import StoreError
 
@@ -161,7 +161,7 @@ class _View:
         path = read_settings().path
         if path is not None:
             record = {"settings": str(path)}
-            print_result(record, f"\nsettings were read from {path}", as_json=self._as_json)
+            emit(record, f"\nsettings were read from {path}", as_json=self._as_json)
 
     def _begin_page(self) -> None:
         """Clear a terminal; elsewhere, a line with the time divides one page from the next."""

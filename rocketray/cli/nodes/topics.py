@@ -19,13 +19,7 @@ from rocketray.cli.arguments.options import (
     QueuesOption,
     TopicArgument,
 )
-from rocketray.cli.terminal.output import (
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-    progress,
-)
+from rocketray.cli.terminal.output import TextTable, emit, progress
 from rocketray.cli.terminal.quantities import (
     format_bytes,
     format_duration,
@@ -190,18 +184,12 @@ def list_all(
     with ask(data) as connection:
         configs = sorted(connection.topics.all().values(), key=lambda config: config.name)
     configs = [config for config in configs if with_system or not config.internal]
-    if as_json:
-        for config in configs:
-            print_json(topic_record(config))
-    else:
-        rows = [
-            (
-                *(config.name, config.queues, _permission(config), _keeps(config), config.bitmaps),
-                _ack(config),
-            )
-            for config in configs
-        ]
-        print_table(("topic", "queues", "allows", "keeps", "bitmaps", "ack"), rows)
+    rows = (
+        (each.name, each.queues, _permission(each), _keeps(each), each.bitmaps, _ack(each))
+        for each in configs
+    )
+    columns = ("topic", "queues", "allows", "keeps", "bitmaps", "ack")
+    emit(map(topic_record, configs), TextTable(columns, rows), as_json=as_json)
 
 
 @topics.command()
@@ -299,7 +287,7 @@ def delete(
         if not yes and not _is_wanted(topic):
             raise typer.Exit(1)
         connection.topics.delete(topic)
-    print_result({"topic": topic, "deleted": True}, f"topic {topic} was removed", as_json=as_json)
+    emit({"topic": topic, "deleted": True}, f"topic {topic} was removed", as_json=as_json)
 
 
 def _is_wanted(topic: str) -> bool:
@@ -314,21 +302,16 @@ def _is_wanted(topic: str) -> bool:
 
 
 def _show(connection: NodeClient, config: TopicConfig, *, as_json: bool) -> None:
-    statistics = connection.shard_statistics(config.name)
-    record = described_topic(config, statistics)
-    if as_json:
-        print_json(record)
-        return
-    kept, queues = record["bitmapsKept"], record["queueList"]
-    print_line(
+    record = described_topic(config, connection.shard_statistics(config.name))
+    columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
+    head = (
         f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
         f"keeps {_keeps(config)}; filter bitmaps {config.bitmaps}"
-        f"{', kept now' if kept else ', none kept now'}; ack {_ack(config)}"
+        f"{', kept now' if record['bitmapsKept'] else ', none kept now'}; ack {_ack(config)}"
     )
-    columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
-    rows = [[queue[column] for column in columns] for queue in queues]
-    print_table(columns, rows)
-    print_line("store hosts only make message ids unique; nothing listens there")
+    table = TextTable(columns, [[each[name] for name in columns] for each in record["queueList"]])
+    note = "store hosts only make message ids unique; nothing listens there"
+    emit(record, (head, table, note), as_json=as_json)
 
 
 def _retention(

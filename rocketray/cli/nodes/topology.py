@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.cli.terminal.output import TextTable, emit, print_line
 from rocketray.cli.terminal.quantities import format_size
 from rocketray.views.node_records import disk_records
 
 from .topology_svg import topology_svg
+
+if TYPE_CHECKING:
+    from rocketray.broker.topics.catalog import TopicConfig
+
+_DISK_COLUMNS = ("disk", "machine", "directory", "zone", "state", "free", "queues")
 
 
 def topology(
@@ -39,39 +45,39 @@ def topology(
         topics = connection.topics.all()
         disks = disk_records(connection, topics)
     names = {disk["name"]: disk["disk"] for disk in disks}
+    by_topic = {
+        name: {names.get(disk, disk): ids for disk, ids in topic.by_disk().items()}
+        for name, topic in sorted(topics.items())
+    }
     if svg is not None:
-        by_topic = {
-            name: {names.get(disk, disk): ids for disk, ids in topic.by_disk().items()}
-            for name, topic in topics.items()
-        }
         svg.write_text(topology_svg(disks, by_topic), "utf-8")
         print_line(f"{svg}: {len(disks)} disks")
         return
-    placed = [(topic, topic.by_disk()) for _, topic in sorted(topics.items())]
-    if as_json:
-        for disk in disks:
-            print_json({key: value for key, value in disk.items() if key != "name"})
-        for topic, queues in placed:
-            by_disk = {names.get(disk, disk): ids for disk, ids in queues.items()}
-            print_json({"topic": topic.name, "internal": topic.internal, "queues": by_disk})
-        return
-    columns = ("disk", "machine", "directory", "zone", "state", "free", "queues")
-    for disk in disks:
-        disk["state"] += ", coordinator" if disk["isCoordinator"] else ""
-        disk["state"] += ", takes no queues" if disk["isDrained"] else ""
-    rows = [
-        [disk[column] or None for column in columns[:5]]
-        + [None if disk["freeBytes"] is None else format_size(disk["freeBytes"]), disk["queues"]]
-        for disk in disks
+    records = [{key: value for key, value in disk.items() if key != "name"} for disk in disks]
+    records += [
+        {"topic": name, "internal": topics[name].internal, "queues": queues}
+        for name, queues in by_topic.items()
     ]
-    print_table(columns, rows, right=("free",))
-    shown = [(topic, queues) for topic, queues in placed if not topic.internal]
-    if shown:
-        print_line("")
-        print_table(
-            ("topic", *names.values()),
-            [
-                [topic.name, *(len(queues.get(name, ())) for name in names)]
-                for topic, queues in shown
-            ],
-        )
+    emit(records, _tables(disks, topics), as_json=as_json)
+
+
+def _tables(
+    disks: Sequence[Mapping[str, Any]], topics: Mapping[str, TopicConfig]
+) -> Iterator[str | TextTable]:
+    """Yield a table of the disks, and one of the queues that each has of a user's topics."""
+    rows = []
+    for disk in disks:
+        state = disk["state"] + (", coordinator" if disk["isCoordinator"] else "")
+        state += ", takes no queues" if disk["isDrained"] else ""
+        free = None if disk["freeBytes"] is None else format_size(disk["freeBytes"])
+        places = (disk[name] or None for name in ("machine", "directory", "zone"))
+        rows.append((disk["disk"], *places, state, free, disk["queues"]))
+    yield TextTable(_DISK_COLUMNS, rows, right=("free",))
+    counts = [
+        (name, *(len(topic.by_disk().get(disk["name"], ())) for disk in disks))
+        for name, topic in sorted(topics.items())
+        if not topic.internal
+    ]
+    if counts:
+        yield ""
+        yield TextTable(("topic", *(disk["disk"] for disk in disks)), counts)

@@ -31,13 +31,7 @@ from rocketray.cli.arguments.store_directory import (
     SlotsOption,
     open_stores,
 )
-from rocketray.cli.terminal.output import (
-    as_time,
-    print_json,
-    print_line,
-    print_records,
-    print_table,
-)
+from rocketray.cli.terminal.output import TextTable, as_time, emit, print_records
 from rocketray.views.message_records import to_json
 
 from .store_get import get
@@ -85,7 +79,7 @@ def info(
     with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
         for one in opened:
             found = _info(one)
-            print_json(found) if as_json else print_table(("what", "value"), _lines(found))
+            emit(found, TextTable(("what", "value"), _lines(found)), as_json=as_json)
 
 
 def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None:
@@ -248,8 +242,8 @@ def scan(
             and queue_id in (None, message.queue_id)
             and span[0] <= message.store_timestamp_ms <= span[1]
         )
-        for message in islice(_filtered(found, chosen), limit):
-            print_json(to_json(message)) if as_json else print_line(one_line(message))
+        messages = islice(_filtered(found, chosen), limit)
+        emit(map(to_json, messages), map(one_line, messages), as_json=as_json)
 
 
 def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterator[StoredMessage]:

@@ -14,7 +14,7 @@ from rocketray.cli.arguments.store_directory import (
     SlotsOption,
     open_stores,
 )
-from rocketray.cli.terminal.output import as_time, print_json, print_line, print_table
+from rocketray.cli.terminal.output import TextTable, as_time, emit
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
 from rocketray.views.message_records import printable, to_json
 
@@ -75,7 +75,7 @@ def get(
         message = next(found, None)
     if message is None:
         raise StoreError(f"{directory} has no such message")
-    print_json(to_json(message)) if as_json else _print(message)
+    emit(to_json(message), _shown(message), as_json=as_json)
 
 
 def _by_id(
@@ -114,7 +114,7 @@ def _by_queue_offset(
         yield from (message for message in found if message.queue_offset == offset)
 
 
-def _print(message: StoredMessage) -> None:
+def _shown(message: StoredMessage) -> Iterator[str | TextTable]:
     rows = [
         ("topic", message.topic),
         ("queue", message.queue_id),
@@ -134,5 +134,5 @@ def _print(message: StoredMessage) -> None:
             for name, value in message.properties.items()
         ),
     ]
-    print_table(("what", "value"), rows)
-    print_line(printable(message.body.decode("utf-8", "replace"), also="\n\t"))
+    yield TextTable(("what", "value"), rows)
+    yield printable(message.body.decode("utf-8", "replace"), also="\n\t")

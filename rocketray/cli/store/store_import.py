@@ -12,12 +12,14 @@ from rocketray.base.json_fields import json_fields
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
-from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
+from rocketray.cli.terminal.output import TextTable, emit, progress
 from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.signal_handlers import stop_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketray.services.admin.importer import Importer, ImportReport
     from rocketray.store.importing.import_source import ImportSource
 
@@ -71,10 +73,7 @@ def import_messages(
         chosen = sorted(set(topics)) if topics else None
         importer.prepare(chosen, _queue_counts(directory))
         report = _run(importer, source)
-    if as_json:
-        print_json(json_fields(report))
-    else:
-        _show(report)
+    emit(json_fields(report), _shown(report), as_json=as_json)
     for topic, reason in report.left_out.items():
         progress(f"topic {topic!r} was left out: {reason}")
     if not report.complete:
@@ -115,7 +114,7 @@ def _queue_counts(directory: Path) -> dict[str, int]:
         ) from None
 
 
-def _show(report: ImportReport) -> None:
+def _shown(report: ImportReport) -> Iterator[str | TextTable]:
     columns = ("topic", "queue", "read", "imported", "already imported", "skipped")
     rows = [
         (
@@ -128,16 +127,16 @@ def _show(report: ImportReport) -> None:
         )
         for queue in report.queues
     ]
-    print_table(columns, rows)
+    yield TextTable(columns, rows)
     skipped = sum(report.skipped.values())
-    print_line(
+    yield (
         f"read {report.read:,}: imported {report.imported:,}, already imported "
         f"{report.already_there:,}, skipped {skipped:,}"
     )
     for reason, count in report.skipped.items():
-        print_line(f"  {reason}: {count:,}")
+        yield f"  {reason}: {count:,}"
     if report.retimed:
-        print_line(
+        yield (
             f"{report.retimed:,} of them got the store time of the message before them, because "
             "the broker's clock went back"
         )

@@ -15,13 +15,7 @@ from rocketray.cli.arguments.store_directory import (
     store_directories,
     told_settings,
 )
-from rocketray.cli.terminal.output import (
-    as_time,
-    print_json,
-    print_line,
-    print_result,
-    print_table,
-)
+from rocketray.cli.terminal.output import TextTable, as_time, emit
 from rocketray.cli.terminal.quantities import parse_bytes
 from rocketray.errors import CorruptRecordError
 from rocketray.runtime.clock import system_clock_ms
@@ -29,6 +23,8 @@ from rocketray.runtime.clock import system_clock_ms
 from .store_scrub import SCRUB_RATE_DEFAULT, scrub_store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketray.store.message_store import MessageStore
     from rocketray.store.recovery.recovery import PastRecovery, RecoveryReport
     from rocketray.store.recovery.verify import Verification
@@ -82,7 +78,7 @@ def verify(
                 continue
             with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):
                 verification = opened.store.verify()
-            found = _shown_verification(path, verification, read_past_recovery(path))
+            found = _verification_record(path, verification, read_past_recovery(path))
         except CorruptRecordError as error:
             # The store could not even be opened; those after it are still verified.
             record = {"file": error.path, "offset": error.physical_offset, "problem": error.reason}
@@ -94,7 +90,7 @@ def verify(
 
 def _shown_problems(found: dict[str, Any], *, as_json: bool) -> int:
     """Print what was *found* in a store; return the number of problems."""
-    print_json(found) if as_json else _print_verification(found)
+    emit(found, _shown_verification(found), as_json=as_json)
     return len(found["problems"])
 
 
@@ -129,8 +125,8 @@ def recover(
         salvage = Salvage.ALL if is_index_known else Salvage.ALL_BUT_INDEX
         with MessageStore(path, config, salvage=salvage, clock_ms=system_clock_ms) as store:
             assert store.recovery is not None
-            found = _shown_recovery(path, store, store.recovery)
-        print_json(found) if as_json else print_table(("what", "value"), _rows(found))
+            found = _recovery_record(path, store, store.recovery)
+        emit(found, TextTable(("what", "value"), _rows(found)), as_json=as_json)
 
 
 def upgrade(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None:
@@ -148,10 +144,10 @@ def upgrade(directory: DirectoryArgument, *, as_json: JsonOption = False) -> Non
     for path in store_directories(directory):
         had = upgrade_store(path)
         record = {"directory": str(path), "hadVersion": had}
-        print_result(record, f"{path}: was version {had}", as_json=as_json)
+        emit(record, f"{path}: was version {had}", as_json=as_json)
 
 
-def _shown_verification(
+def _verification_record(
     path: Path, found: Verification, past: PastRecovery | None
 ) -> dict[str, Any]:
     return {
@@ -164,24 +160,24 @@ def _shown_verification(
         "records": found.records,
         "queueEntries": found.queue_entries,
         "keys": found.keys,
-        "lastRecovery": past and {"time": past.time_ms, **_shown_report(past.report)},
+        "lastRecovery": past and {"time": past.time_ms, **_report_record(past.report)},
         "problems": [
             {"file": one.file, "offset": one.offset, "problem": one.what} for one in found.problems
         ],
     }
 
 
-def _print_verification(found: dict[str, Any]) -> None:
+def _shown_verification(found: dict[str, Any]) -> Iterator[str | TextTable]:
     shown = {name: value for name, value in found.items() if name != "problems"}
     if past := found.get("lastRecovery"):
         shown["lastRecovery"] = {**past, "time": as_time(past["time"], exact=True)}
-    print_table(("what", "value"), _rows(shown))
+    yield TextTable(("what", "value"), _rows(shown))
     for problem in found["problems"]:
-        print_line(f"{problem['file']}: at {problem['offset']}: {problem['problem']}")
-    print_line(f"{len(found['problems'])} problems" if found["problems"] else "no problems")
+        yield f"{problem['file']}: at {problem['offset']}: {problem['problem']}"
+    yield f"{len(found['problems'])} problems" if found["problems"] else "no problems"
 
 
-def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> dict[str, Any]:
+def _recovery_record(path: Path, store: MessageStore, report: RecoveryReport) -> dict[str, Any]:
     return {
         "directory": str(path),
         "minPhyOffset": store.reads.min_physical_offset,
@@ -194,11 +190,11 @@ def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> 
             ]
             for topic, queue_id in store.reads.queues()
         },
-        **_shown_report(report),
+        **_report_record(report),
     }
 
 
-def _shown_report(report: RecoveryReport) -> dict[str, Any]:
+def _report_record(report: RecoveryReport) -> dict[str, Any]:
     return {
         "cause": report.cause,
         "files": report.files_read,

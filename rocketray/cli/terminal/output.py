@@ -15,6 +15,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import NoneType
 from typing import Any
@@ -26,6 +27,38 @@ _PAUSE_S = 0.001  # a waiting reader takes what is there within microseconds
 
 class OutputClosedError(Exception):
     """The reader of stdout closed it, as ``head`` does: further output would be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table for people; the columns in ``right`` are numbers, as in :func:`print_table`."""
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[object]]
+    right: Sequence[str] = ()
+
+
+_Record = Mapping[str, Any]
+_Shown = str | TextTable
+
+
+def emit(
+    found: _Record | Iterable[_Record], shown: _Shown | Iterable[_Shown], *, as_json: bool
+) -> None:
+    """Print what a command *found*: as JSON, a line for each record; or as people are *shown* it.
+
+    Either is one or several: a record, or records; a line or a table, or lines and tables in their
+    order. Only what is printed is iterated, so generators do no work for the other form.
+    """
+    if as_json:
+        for record in [found] if isinstance(found, Mapping) else found:
+            print_json(record)
+        return
+    for part in [shown] if isinstance(shown, str | TextTable) else shown:
+        if isinstance(part, str):
+            print_line(part)
+        else:
+            print_table(part.columns, part.rows, right=part.right)
 
 
 def print_line(text: str) -> None:
@@ -88,24 +121,17 @@ def print_table(
 
 
 def print_records(
-    records: Iterable[Mapping[str, Any]],
+    records: Iterable[_Record],
     columns: Sequence[str],
     keys: Mapping[str, str] | None = None,
     *,
     as_json: bool,
 ) -> None:
-    """Print records as lines of JSON or as a table; *keys* are those not named as their column."""
-    if as_json:
-        for record in records:
-            print_json(record)
-    else:
-        shown = [(keys or {}).get(column, column) for column in columns]
-        print_table(columns, [[record[key] for key in shown] for record in records])
-
-
-def print_result(record: object, text: str, *, as_json: bool) -> None:
-    """Print what a command has done: as a line of JSON, or *text*."""
-    print_json(record) if as_json else print_line(text)
+    """Emit records, which people see as a table; *keys* are those not named as their column."""
+    found = list(records)
+    shown = [(keys or {}).get(column, column) for column in columns]
+    rows = ([record[key] for key in shown] for record in found)
+    emit(found, TextTable(columns, rows), as_json=as_json)
 
 
 def progress(text: str) -> None:

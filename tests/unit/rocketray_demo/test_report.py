@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.cli.terminal.output import emit
 from rocketray_demo.queries import Lookup
 from rocketray_demo.report import ConsumerResult, DemoReport, SparkResult
 from rocketray_demo.tally import Delays
@@ -58,12 +59,12 @@ def test_one_difference_is_enough(report: DemoReport, capsys: pytest.CaptureFixt
     assert GOOD.ok
     assert not report.ok
     assert report.to_json()["ok"] is False
-    report.print_table()
+    emit((), report.shown(), as_json=False)
     assert "COUNTS DIFFER" in capsys.readouterr().out
 
 
 def test_the_table_shows_every_count(capsys: pytest.CaptureFixture[str]) -> None:
-    GOOD.print_table()
+    emit((), GOOD.shown(), as_json=False)
     out = capsys.readouterr().out
     for text in ("destinations", "tags 'UA || DL'", "0A", "/runs/1/late.parquet", "3,000 msg/s"):
         assert text in out

@@ -12,6 +12,7 @@ from support.harness.command_server import run_here
 from support.harness.patience import wait_until
 
 from rocketray.cli.nodes import logs as command
+from rocketray.cli.terminal import output
 from rocketray.runtime.process_logs.log_index import LogEntry, note_log
 
 HEAD = "2025-11-27 10:00:0"
@@ -108,7 +109,6 @@ def test_following_shows_new_lines_also_of_processes_that_start_later(
 ) -> None:
     monkeypatch.setattr(command, "_LOOK_S", 0.01)
     shown: list[str] = []
-    monkeypatch.setattr(command, "print_line", shown.append)
 
     def write() -> None:
         wait_until(lambda: len(shown) >= 3)
@@ -123,7 +123,7 @@ def test_following_shows_new_lines_also_of_processes_that_start_later(
         if "late" in text:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "print_line", show)
+    monkeypatch.setattr(output, "print_line", show)
     threading.Thread(target=write).start()
     assert run_here("logs", "shop", "-f", "--data", data).code == 130
     assert [line.rpartition(": ")[2] for line in shown[-2:]] == ["again", "late"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 import pytest
 
 from rocketray.base.json_fields import json_fields
-from rocketray.cli.terminal.output import as_time, print_records, print_table
+from rocketray.cli.terminal.output import TextTable, as_time, emit, print_records, print_table
 from rocketray.filters.counters import FilterCounters
 
 
@@ -37,6 +39,16 @@ def test_records_are_lines_of_json_or_the_rows_of_a_table(
     assert json.loads(capsys.readouterr().out) == records[0]
     print_records(records, columns, keys, as_json=False)
     assert capsys.readouterr().out.split()[-2:] == ["Trade", "0"]
+
+
+def test_only_the_form_that_is_wanted_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> Iterator[Any]:
+        yield 1 / 0
+
+    emit({"a": 1}, fails(), as_json=True)
+    emit(fails(), "one line", as_json=False)
+    emit(fails(), ("first", TextTable(("a",), [(1,)])), as_json=False)
+    assert capsys.readouterr().out.splitlines() == ['{"a": 1}', "one line", "first", "a", "─", "1"]
 
 
 def test_a_time_is_local_and_one_of_no_calendar_is_its_number() -> None:
