@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.errors import ConfigError
+from rocketray.cli.terminal.usage import usage_error
 from rocketray.filters.filter_name import FilterName
 
 from .completions import complete_filters
@@ -15,19 +15,15 @@ from .node import ask
 from .options import chosen_subscription
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
-    from rocketray.actors.client.local_client import LocalClient
     from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
 
+    from .node import AskedClient
 
+
+@usage_error()
 def _parse(text: str | FilterName) -> FilterName:
-    if isinstance(text, FilterName):
-        return text
-    try:
-        return FilterName.parse(text)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
+    return text if isinstance(text, FilterName) else FilterName.parse(text)
 
 
 FilterNameOption = Annotated[
@@ -86,7 +82,7 @@ def chosen_filter(
 
 
 def filter_on_node(
-    node: LocalClient | Connection, topic: str, chosen: Subscription | FilterName
+    node: AskedClient, topic: str, chosen: Subscription | FilterName
 ) -> Subscription:
     """Return the filter, which the node looks up if it is a name."""
     if isinstance(chosen, FilterName):

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rocketray.cli.terminal.usage import usage_error
+
 from .message_format import split_format
 
 _BODY = "%s"
@@ -84,12 +86,10 @@ class LineFormat:
         return found
 
 
+@usage_error(ValueError)
 def parse_line_format(text: str) -> LineFormat:
     """Return the format that an option names; raises :class:`typer.BadParameter`."""
-    try:
-        return LineFormat(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return LineFormat(text)
 
 
 def _pairs(text: str) -> dict[str, str]:

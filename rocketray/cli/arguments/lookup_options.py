@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from rocketray.cli.terminal.quantities import parse_delay
-from rocketray.errors import ConfigError
-from rocketray.views.lookups import TIME_MAX_MS, Bound, bound_of, time_ms_of
+from rocketray.cli.terminal.usage import usage_error
+from rocketray.views.lookups import TIME_MAX_MS, bound_of, time_ms_of
 
 from .completions import complete_topics
 
@@ -19,12 +19,8 @@ _AGO = re.compile(r"\d{1,18} ?(ms|s|m|h|d)", re.ASCII)
 _MAX_LIMIT = 100_000  # all are in memory, with their bodies, until they are printed
 
 
-def parse_time_ms(text: str, wanted: str = "a time") -> int:
-    """Return a time as :func:`time_ms_of`; raises :class:`typer.BadParameter`."""
-    try:
-        return time_ms_of(text, wanted)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
+parse_time_ms = usage_error()(time_ms_of)
+parse_bound = usage_error()(bound_of)
 
 
 def parse_since(text: str) -> int:
@@ -36,14 +32,6 @@ def parse_since(text: str) -> int:
     if _AGO.fullmatch(text) is None:
         return parse_time_ms(text, "a time, nor one like 10m, 2h or 3d")
     return int(time.time() * 1000) - parse_delay(text)
-
-
-def parse_bound(text: str, wanted: str = "an offset or a time") -> Bound:
-    """Return a bound as :func:`bound_of`; raises :class:`typer.BadParameter`."""
-    try:
-        return bound_of(text, wanted)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def span_of(begin_ms: int | None, end_ms: int | None) -> tuple[int, int]:

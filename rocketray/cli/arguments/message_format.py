@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.cli.terminal.usage import usage_error
+
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
 
@@ -79,12 +81,10 @@ class MessageFormat:
         return b"".join(part if isinstance(part, bytes) else part(message) for part in self._parts)
 
 
+@usage_error(ValueError)
 def parse_format(text: str) -> MessageFormat:
     """Return the format that an option names; raises :class:`typer.BadParameter`."""
-    try:
-        return MessageFormat(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return MessageFormat(text)
 
 
 def _text(text: str) -> bytes:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
 
+    AskedClient = LocalClient | Connection
+    """What :func:`ask` returns."""
+
 _LOOK_AGAIN_S = 1.0  # a look reads files of the node and /proc
 _GRACE_S = 10.0  # the command notices it by itself within a few
 _STDERR = 2
@@ -76,7 +79,7 @@ def connect(data: Path, *, stays: bool = False) -> Connection:
     return connection
 
 
-def ask(data: Path, *, stays: bool = False) -> LocalClient | Connection:
+def ask(data: Path, *, stays: bool = False) -> AskedClient:
     """Return a client of the node on *data*, or of the cluster.
 
     On the node's machine it uses the node's own socket, without Ray; else it connects. A command
@@ -94,7 +97,7 @@ def ask(data: Path, *, stays: bool = False) -> LocalClient | Connection:
     return connect(data, stays=stays) if local is None else LocalClient(local)
 
 
-def asked_node(data: Path) -> AskedNode[LocalClient | Connection]:
+def asked_node(data: Path) -> AskedNode[AskedClient]:
     """Return the node on *data*, or of the cluster, for a command that asks it as long as it runs.
 
     A command that uses the node's own socket continues when the node is started again. Raises as
@@ -102,7 +105,7 @@ def asked_node(data: Path) -> AskedNode[LocalClient | Connection]:
     """
     from rocketray.actors.client.asked_node import AskedNode, open_node  # noqa: PLC0415 - slow
 
-    def open_again() -> LocalClient | Connection:
+    def open_again() -> AskedClient:
         place = chosen_place(data)
         if opened and isinstance(opened[0], LocalClient) and isinstance(place, Path):
             return open_node(place)
@@ -111,7 +114,7 @@ def asked_node(data: Path) -> AskedNode[LocalClient | Connection]:
 
     from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
 
-    opened: list[LocalClient | Connection] = []
+    opened: list[AskedClient] = []
     return AskedNode(open_again)
 
 

@@ -17,16 +17,17 @@ import typer
 from rocketray.base.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.base.names import check_group, check_queue_count, check_stored_topic, check_topic
 from rocketray.cli.terminal.output import progress
+from rocketray.cli.terminal.usage import usage_error
 from rocketray.errors import ConfigError, FilterError, NodeElsewhereError
 
 from .completions import complete_groups, complete_topics
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
-    from rocketray.actors.client.local_client import LocalClient
     from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
     from rocketray.groups.group_descriptions import GroupDescription
+
+    from .node import AskedClient
 
 DATA_DEFAULT = DEFAULT_DATA
 _T = TypeVar("_T")
@@ -42,24 +43,14 @@ OptionalGroupArgument = Annotated[
 
 def checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
     """Return *check* as typer's callback: an error that it raises is a usage error."""
-
-    def callback(value: _T | None) -> _T | None:
-        if value is None:
-            return None
-        try:
-            return check(value)
-        except ConfigError as error:
-            raise typer.BadParameter(str(error)) from None
-
-    return callback
+    told = usage_error()(check)
+    return lambda value: None if value is None else told(value)
 
 
+@usage_error()
 def _data(given: str | Path) -> Path:
     """Return the directory of --data or the environment; the default is neither."""
-    try:
-        path = data_directory(given if isinstance(given, str) else None)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
+    path = data_directory(given if isinstance(given, str) else None)
     if path.exists() and not path.is_dir():
         raise typer.BadParameter(f"{path} is not a directory; name a data directory")
     return path
@@ -175,7 +166,7 @@ def chosen_subscription(
     ]
     if len(given) > 1:
         raise typer.BadParameter(f"{' and '.join(given)} exclude each other; give one")
-    try:
+    with usage_error(FilterError, ConfigError, hint=given[0] if given else None):
         if where is not None:
             subscription = Subscription("CLASS", where, on_error, dialect)
         elif sql is not None:
@@ -183,9 +174,6 @@ def chosen_subscription(
         else:
             subscription = Subscription("TAG", "*" if tags is None else tags, on_error, dialect)
         subscription.check_text()
-    except (FilterError, ConfigError) as error:
-        hint = given[0] if given else None
-        raise typer.BadParameter(str(error), param_hint=hint) from None
     return subscription
 
 
@@ -215,9 +203,7 @@ def tell_note(note: str) -> None:
         progress(f"warning: {note}")
 
 
-def tell_doubts_of(
-    node: LocalClient | Connection, topics: Iterable[str], subscription: Subscription
-) -> None:
+def tell_doubts_of(node: AskedClient, topics: Iterable[str], subscription: Subscription) -> None:
     """Do the same on the node's machine; on others the messages are not at hand."""
     from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
 

@@ -24,7 +24,7 @@ from rocketray.cli.arguments.options import (
     tell_note,
 )
 from rocketray.cli.terminal.output import emit
-from rocketray.errors import ConfigError
+from rocketray.cli.terminal.usage import usage_error
 from rocketray.filters.filter_name import FilterName
 from rocketray.views.message_records import diff_record
 
@@ -85,10 +85,8 @@ def _filter_of(text: str, dialect: Dialect | None, name: str) -> Subscription | 
     """Return the filter of an argument, or its name; an expression without a kind is SQL92."""
     kind, colon, rest = text.partition(":")
     if kind == _BY_NAME:
-        try:
+        with usage_error(hint=name):
             return FilterName.parse(rest)
-        except ConfigError as error:
-            raise typer.BadParameter(str(error), param_hint=name) from None
     if not colon or kind not in _KINDS:
         kind, rest = "sql", text
     options = dict.fromkeys(_KINDS) | {kind: rest.strip()}

@@ -27,10 +27,9 @@ from rocketray.errors import NodeElsewhereError, StoreError
 from rocketray.runtime.machine import user_name
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
-    from rocketray.actors.client.local_client import LocalClient
     from rocketray.broker.named_filters.filter_book import NamedFilter
     from rocketray.broker.named_filters.named_filters_api import FilterUse
+    from rocketray.cli.arguments.node import AskedClient
     from rocketray.filters.sql92.advice import Advice
     from rocketray.filters.subscription import Subscription
 
@@ -210,9 +209,7 @@ def _print(
     emit(records, TextTable(columns, rows), as_json=as_json)
 
 
-def _warnings(
-    node: LocalClient | Connection, topic: str, subscription: Subscription
-) -> tuple[Advice, ...]:
+def _warnings(node: AskedClient, topic: str, subscription: Subscription) -> tuple[Advice, ...]:
     """Return the warnings of ``filter check``, with recent messages where they are at hand."""
     from rocketray.views.filter_records import checked_filter  # noqa: PLC0415 - not for --help
 

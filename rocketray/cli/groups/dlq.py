@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
-    from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.broker.retries.dead_letter_api import LetterBox
+    from rocketray.cli.arguments.node import AskedClient
     from rocketray.filters.subscription import Subscription
     from rocketray.message import StoredMessage
 
@@ -149,7 +149,7 @@ def redrive(
     emit(record, text, as_json=as_json)
 
 
-def _boxes(node: LocalClient | Connection) -> list[LetterBox]:
+def _boxes(node: AskedClient) -> list[LetterBox]:
     if _has_no_ray(node):
         return node.letters.boxes()
     from rocketray.services.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
@@ -158,7 +158,7 @@ def _boxes(node: LocalClient | Connection) -> list[LetterBox]:
 
 
 def _letters(
-    node: LocalClient | Connection, group: str, subscription: Subscription, topic: str | None
+    node: AskedClient, group: str, subscription: Subscription, topic: str | None
 ) -> Iterator[tuple[StoredMessage, bool]]:
     if _has_no_ray(node):
         return letters_there(node.letters, group, subscription, topic)
@@ -168,7 +168,7 @@ def _letters(
 
 
 def _redrive(
-    node: LocalClient | Connection,
+    node: AskedClient,
     group: str,
     subscription: Subscription,
     topic: str | None,
@@ -182,7 +182,7 @@ def _redrive(
     return run(node, producer, group, subscription, topic=topic, limit=limit)
 
 
-def _has_no_ray(node: LocalClient | Connection) -> TypeIs[LocalClient]:
+def _has_no_ray(node: AskedClient) -> TypeIs[LocalClient]:
     """Return whether the node's process reads the letters, so that this one need not."""
     from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
 

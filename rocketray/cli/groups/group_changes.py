@@ -43,8 +43,7 @@ from rocketray.views.message_records import diff_record
 from rocketray.views.node_records import move_record, plan_record
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.cli.arguments.node import AskedClient
     from rocketray.filters.subscription import Subscription
     from rocketray.groups.filter_plan import FilterPlan
     from rocketray.groups.filter_plans import PlanProgress
@@ -260,7 +259,7 @@ def migrate(
 
 
 def _compare(
-    node: LocalClient | Connection, group: str, topic: str, new: Subscription, *, as_json: bool
+    node: AskedClient, group: str, topic: str, new: Subscription, *, as_json: bool
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
     from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports Arrow

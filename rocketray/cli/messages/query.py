@@ -19,7 +19,7 @@ from rocketray.cli.arguments.messages import print_found
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
 from rocketray.cli.terminal.output import counted, progress
-from rocketray.errors import ConfigError
+from rocketray.cli.terminal.usage import usage_error
 from rocketray.views.lookups import found_by_id, found_by_unique_key
 
 if TYPE_CHECKING:
@@ -75,10 +75,8 @@ def query(
         for disk in sorted(node.away & {*node.topics.get(topic).by_disk()}):
             progress(f"disk {disk or '(the first)'} does not answer: its queues are left out")
         if message_id is not None:
-            try:
+            with usage_error(hint="--id"):
                 found = found_by_id(node, topic, message_id)
-            except ConfigError as error:
-                raise typer.BadParameter(str(error), param_hint="--id") from None
         elif key is not None:
             found = node.messages.query(topic, key, max_count, begin, end)
             _tell_limit(found, max_count, "newest")

@@ -24,6 +24,7 @@ from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import as_time, emit, print_json, print_line
 from rocketray.cli.terminal.quantities import parse_delay
+from rocketray.cli.terminal.usage import usage_error
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY
 
@@ -46,6 +47,7 @@ _ONE = (
 """What describes one message, and not those of stdin."""
 # A full queue stops the reading of stdin, so a slow reader of stdout holds up the sender.
 _UNACKNOWLEDGED_MAX = 16_384  # messages that are sent and not yet printed
+_by_hand = usage_error(StreamError)(from_json)
 
 
 def send(
@@ -179,13 +181,6 @@ def send(
     if result.recall_handle is not None:
         shown.append(f"recall it with: rocketray recall {result.recall_handle}")
     emit(_fields(result), shown, as_json=as_json)
-
-
-def _by_hand(topic: str, fields: dict[str, Any]) -> Outgoing:
-    try:
-        return from_json(topic, fields)
-    except StreamError as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -29,8 +29,7 @@ from .app_status import (
 from .flow_status import FlowSample, flows_between, sample, show_flows
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.connection import Connection
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.cli.arguments.node import AskedClient
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
 
@@ -116,7 +115,7 @@ def status(
 class _View:
     """The status of a node, as often as it is wanted; its rates are those since the last time."""
 
-    def __init__(self, node: LocalClient | Connection, app: str | None, *, as_json: bool) -> None:
+    def __init__(self, node: AskedClient, app: str | None, *, as_json: bool) -> None:
         self._node, self._app, self._as_json = node, app, as_json
         self._before: FlowSample | None = None
 

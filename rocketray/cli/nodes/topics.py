@@ -27,6 +27,7 @@ from rocketray.cli.terminal.quantities import (
     parse_duration,
     parse_queues_per_process,
 )
+from rocketray.cli.terminal.usage import usage_error
 from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
 from rocketray.views.node_records import described_topic, topic_record
@@ -314,6 +315,7 @@ def _show(connection: NodeClient, config: TopicConfig, *, as_json: bool) -> None
     emit(record, (head, table, note), as_json=as_json)
 
 
+@usage_error()
 def _retention(
     age: str | None, size: str | None, present: RetentionPolicy | None = None
 ) -> RetentionPolicy:
@@ -321,13 +323,10 @@ def _retention(
     from rocketray.store.retention import KEEP_ALL, RetentionPolicy  # noqa: PLC0415 - not for help
 
     present = present or KEEP_ALL
-    try:
-        return RetentionPolicy(
-            present.max_age_ms if age is None else parse_duration(age),
-            present.max_bytes if size is None else parse_bytes(size),
-        )
-    except ConfigError as error:
-        raise typer.BadParameter(str(error)) from None
+    return RetentionPolicy(
+        present.max_age_ms if age is None else parse_duration(age),
+        present.max_bytes if size is None else parse_bytes(size),
+    )
 
 
 def _keeps(config: TopicConfig) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import typer
 
 from rocketray.base.names import QueuesPerProcess, check_queues_per_process
-from rocketray.errors import ConfigError
+
+from .usage import usage_error
 
 # 18 digits are more than any time or size has; ``int`` of millions of digits would take long.
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
@@ -80,12 +81,10 @@ def _format(value: int, units: Mapping[str, int]) -> str:
     return f"{value // units[unit]}{unit}"
 
 
+@usage_error(hint="--queues-per-process")
 def parse_queues_per_process(text: str | None) -> QueuesPerProcess:
     """Return a number of queues, or ``shared``; None without a text."""
-    try:
-        return check_queues_per_process(int(text) if text and text.isdecimal() else text)
-    except ConfigError as error:
-        raise typer.BadParameter(str(error), param_hint="--queues-per-process") from None
+    return check_queues_per_process(int(text) if text and text.isdecimal() else text)
 
 
 def parse_mode(text: str) -> int:
