@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rocketray.cli.arguments.options import JsonOption
-from rocketray.cli.terminal.output import TextTable, emit, print_records
+from rocketray.cli.terminal.output import TextTable, emit, table_of
 
 BENCHMARKS = {
     "send": "one producer, to four queues and to one: single, unbatched, lists, Arrow tables",
@@ -38,7 +38,8 @@ def bench(
 
     if name is None:
         listed = [{"name": each, "question": question} for each, question in BENCHMARKS.items()]
-        print_records(listed, ("name", "measures"), {"measures": "question"}, as_json=as_json)
+        table = table_of(listed, ("name", "measures"), {"measures": "question"})
+        emit(listed, table, as_json=as_json)
         return
     if name not in BENCHMARKS:
         raise typer.BadParameter(

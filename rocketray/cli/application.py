@@ -25,6 +25,7 @@ from rocketray.errors import StreamError
 
 from .arguments.completions import completed_words
 from .arguments.node import choose_cluster
+from .arguments.option_sets import spread
 from .arguments.options import checked
 from .option_defaults import option_defaults
 from .terminal.output import OutputClosedError, drop_output, print_any_text
@@ -155,10 +156,11 @@ def application(named: str = "") -> typer.Typer:
             command = getattr(loaded, _OTHER_NAMES.get(name, name.replace("-", "_")))
             if isinstance(command, typer.Typer):
                 for each in command.registered_commands:
-                    each.cls = Verb
+                    assert each.callback is not None
+                    each.cls, each.callback = Verb, spread(each.callback)
                 tree.add_typer(command, name=name)
             else:
-                tree.command(name, cls=Verb)(command)
+                tree.command(name, cls=Verb)(spread(command))
             if name == "groups":  # who thinks of one group writes it so
                 tree.add_typer(command, name="group", hidden=True)
     if named not in _PLACES:
@@ -166,7 +168,7 @@ def application(named: str = "") -> typer.Typer:
 
         found = entry_points(group="rocketray.commands")
         for entry in sorted(found, key=lambda each: each.name):
-            tree.command(entry.name, cls=Verb)(entry.load())
+            tree.command(entry.name, cls=Verb)(spread(entry.load()))
     return tree
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +13,17 @@ from rocketray.filters.filter_name import FilterName
 
 from .completions import complete_filters
 from .node import ask
-from .options import chosen_subscription
+from .options import (
+    DialectOption,
+    OnFilterErrorOption,
+    SqlOption,
+    TagsOption,
+    WhereOption,
+    chosen_subscription,
+)
 
 if TYPE_CHECKING:
-    from rocketray.filters.sql92 import Dialect
-    from rocketray.filters.subscription import ErrorPolicy, Subscription
+    from rocketray.filters.subscription import Subscription
 
     from .node import AskedClient
 
@@ -50,35 +57,46 @@ FilterVersionArgument = Annotated[
 ]
 
 
-def chosen_filter(
-    named: FilterName | None,
-    tags: str | None,
-    sql: str | None,
-    where: str | None,
-    *,
-    on_error: ErrorPolicy = "stop",
-    dialect: Dialect | None = None,
-) -> Subscription | FilterName:
-    """Return the one filter of the options, or its name; all messages if there is none.
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """The options that say what a group subscribes to."""
 
-    Raises:
-        typer.BadParameter: more than one is given, or the expression does not parse.
-    """
-    if named is None:
-        return chosen_subscription(tags, sql, where, on_error, dialect)
-    others = {
-        "--tags": tags,
-        "--sql": sql,
-        "--where": where,
-        "--dialect": dialect,
-        "--on-filter-error": None if on_error == "stop" else on_error,
-    }
-    given = [option for option, value in others.items() if value is not None]
-    if given:
-        raise typer.BadParameter(
-            f"--filter names a whole filter; leave out {' and '.join(given)}, or leave out --filter"
-        )
-    return named
+    tags: TagsOption = None
+    sql: SqlOption = None
+    dialect: DialectOption = None
+    where: WhereOption = None
+    on_filter_error: OnFilterErrorOption = "stop"
+    filter_name: FilterNameOption = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether they name a filter."""
+        return {self.tags, self.sql, self.where, self.filter_name} != {None}
+
+    def chosen(self) -> Subscription | FilterName:
+        """Return the one filter of the options, or its name; all messages if there is none.
+
+        Raises:
+            typer.BadParameter: more than one is given, or the expression does not parse.
+        """
+        if self.filter_name is None:
+            return chosen_subscription(
+                self.tags, self.sql, self.where, self.on_filter_error, self.dialect
+            )
+        others = {
+            "--tags": self.tags,
+            "--sql": self.sql,
+            "--where": self.where,
+            "--dialect": self.dialect,
+            "--on-filter-error": None if self.on_filter_error == "stop" else self.on_filter_error,
+        }
+        given = [option for option, value in others.items() if value is not None]
+        if given:
+            raise typer.BadParameter(
+                f"--filter names a whole filter; leave out {' and '.join(given)}, or leave out "
+                "--filter"
+            )
+        return self.filter_name
 
 
 def filter_on_node(

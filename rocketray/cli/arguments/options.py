@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -16,7 +17,7 @@ import typer
 
 from rocketray.base.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.base.names import check_group, check_queue_count, check_stored_topic, check_topic
-from rocketray.cli.terminal.output import progress
+from rocketray.cli.terminal.output import Records, Shown, emit, progress
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.errors import ConfigError, FilterError, NodeElsewhereError
 
@@ -64,9 +65,29 @@ DataOption = Annotated[Path, _data_option("The node's data directory.")]
 AnyDataOption = Annotated[
     Path, _data_option("A node's data directory, running or not, or any store directory.")
 ]
+ListenAddressOption = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
+]
+ListenPortOption = Annotated[
+    int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs, an object a line.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """The last options of nearly every command: which node, and in which form it prints."""
+
+    data: DataOption = DATA_DEFAULT
+    as_json: JsonOption = False
+
+    def emit(self, found: Records, shown: Shown) -> None:
+        """Print what a command *found*; see :func:`rocketray.cli.terminal.output.emit`."""
+        emit(found, shown, as_json=self.as_json)
+
+
 TopicArgument = Annotated[
     str,
     typer.Argument(

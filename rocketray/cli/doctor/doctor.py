@@ -10,8 +10,7 @@ import typer
 from rocketray.base.settings_file import CONFIG_VARIABLE, SettingsFile, read_settings
 from rocketray.cli.arguments.directories import directories_here, named_cluster, none_here
 from rocketray.cli.arguments.node import ask, chosen_place
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import emit
+from rocketray.cli.arguments.options import CommonOptions
 from rocketray.errors import NodeNotRunningError, StreamError
 
 from .health_checks import Finding
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _PORTS = (("start", "fetch-port"), ("metrics", "port"))
 
 
-def doctor(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+def doctor(*, common: CommonOptions) -> None:
     """Check this machine and a data directory.
 
     Each check is a line: ok, warning or error, with what was found and what to do. They are about
@@ -39,14 +38,14 @@ def doctor(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> N
 
     worst = "ok"
     settings = read_settings()
-    directories, told = _of_node(data)
+    directories, told = _of_node(common.data)
     for found in (_of_settings(settings), *findings(directories, _ports(settings)), *told):
         if worst != "error" and found.level != "ok":
             worst = found.level
         lines = [f"{found.level:7}  {found.check:13}  {found.text}"]
         if found.advice:
             lines.append(f"{'':7}  {'':13}  → {found.advice}")
-        emit(found._asdict(), lines, as_json=as_json)
+        common.emit(found._asdict(), lines)
     if worst == "error":
         raise typer.Exit(1)
 

@@ -8,13 +8,10 @@ import typer
 
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
     SCAN_DEFAULT,
-    DataOption,
-    JsonOption,
+    CommonOptions,
     OnlyQueueOption,
 )
-from rocketray.cli.terminal.output import emit
 from rocketray.services.explaining.cause import Cause, time_text
 from rocketray.views.message_records import step_values
 
@@ -65,8 +62,7 @@ def explain(
     max_scan: Annotated[
         int, typer.Option(metavar="N", min=1, help="Of a range: explain at most N messages.")
     ] = SCAN_DEFAULT,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Explain whether messages were delivered to a group, and why.
 
@@ -99,13 +95,13 @@ def explain(
             )
         if group is None:
             raise typer.BadParameter("a range is explained for a group: give --group")
-        print_causes(data, group, topic, (begin, end, queue_id, max_scan), as_json=as_json)
+        print_causes(common, group, topic, (begin, end, queue_id, max_scan))
         return
     if (begin, end, queue_id) != (None, None, None):
         raise typer.BadParameter("--from, --to and --queue are of a range: leave ID or KEY out")
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         found = connection.explain(message, group, topic)
-    emit(found.to_json(), _lines(found), as_json=as_json)
+    common.emit(found.to_json(), _lines(found))
     if found.cause is Cause.NOT_FOUND:
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ from rocketray.base.names import check_stored_topic
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.filter_choice import (
     FilterNameOption,
-    chosen_filter,
+    FilterOptions,
     filter_in_files,
 )
 from rocketray.cli.arguments.lookup_options import BeginOption, EndOption, span_of
@@ -192,7 +192,7 @@ def preview(
         raise typer.BadParameter("EXPR and --sql are the same; give one")
     refuse_cluster("filter preview", data)
     sql = sql if expression is None else expression
-    chosen = chosen_filter(filter_name, tags, sql, where, dialect=dialect)
+    chosen = FilterOptions(tags, sql, dialect, where, filter_name=filter_name).chosen()
     subscription = filter_in_files(data, topic, chosen)
     span_of(begin_ms, end_ms)  # only for its check
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)

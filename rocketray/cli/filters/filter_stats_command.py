@@ -11,16 +11,14 @@ from rocketray.base.json_fields import json_fields
 from rocketray.cli.arguments.lookup_options import parse_since
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
     SCAN_DEFAULT,
-    DataOption,
-    JsonOption,
+    CommonOptions,
     MaxScanOption,
     OptionalGroupArgument,
     chosen_groups,
     tell_note,
 )
-from rocketray.cli.terminal.output import TextTable, emit, print_json, print_table, progress
+from rocketray.cli.terminal.output import TextTable, print_json, print_table, progress
 from rocketray.errors import FilterError, NodeElsewhereError
 
 if TYPE_CHECKING:
@@ -66,8 +64,7 @@ def stats(
         ),
     ] = None,
     max_scan: MaxScanOption = SCAN_DEFAULT,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show the counters of groups' filters, or their rates.
 
@@ -91,10 +88,10 @@ def stats(
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     if rate and since_ms is not None:
         raise typer.BadParameter("--rate samples what happens now, --since reads the log; give one")
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         chosen, begun_s = chosen_groups(connection.groups.all(), group), time.monotonic()
         if since_ms is not None:
-            _print_since(connection, chosen, since_ms, max_scan, as_json=as_json)
+            _print_since(connection, chosen, since_ms, max_scan, common)
             return
         if rate:
             time.sleep(over_s)
@@ -105,11 +102,11 @@ def stats(
     if stuck:
         progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
     if rate:
-        _print_rates(chosen, before, seconds, as_json=as_json)
+        _print_rates(chosen, before, seconds, common)
         return
     rows = ((each.group, each.topic, *_numbers(each.counters)) for each in chosen)
     records = (_names(each) | {"counters": json_fields(each.counters)} for each in chosen)
-    emit(records, TextTable(("group", "topic", *_COLUMNS), rows), as_json=as_json)
+    common.emit(records, TextTable(("group", "topic", *_COLUMNS), rows))
 
 
 def _names(group: GroupDescription) -> dict[str, Any]:
@@ -121,22 +118,21 @@ def _print_since(
     chosen: Sequence[GroupDescription],
     since_ms: int,
     max_scan: int,
-    *,
-    as_json: bool,
+    common: CommonOptions,
 ) -> None:
     """Print the counters of messages in the log; of a group where that fails, why."""
     rows = []
     for each in chosen:
         read = _since(node, each, since_ms, max_scan)
         if isinstance(read, str):
-            if as_json:
+            if common.as_json:
                 print_json(_names(each) | {"sinceMs": since_ms, "unknown": read})
             else:
                 progress(f"group {each.group}, topic {each.topic}: unknown, because {read}")
             continue
         found, here = read
         tell_note(here.note())
-        if as_json:
+        if common.as_json:
             held = {"sinceMs": since_ms, "held": found.held, "queuesElsewhere": [*here.elsewhere]}
             counters = {
                 _since_name(name): number for name, number in json_fields(found.counters).items()
@@ -148,7 +144,7 @@ def _print_since(
                 f"group {each.group}, topic {each.topic}: only {found.counters.scanned:,} of "
                 f"{found.held:,} messages were scanned: --max-scan"
             )
-    if not as_json:
+    if not common.as_json:
         print_table(("group", "topic", *map(_since_name, _COLUMNS)), rows)
 
 
@@ -180,8 +176,7 @@ def _print_rates(
     chosen: Sequence[GroupDescription],
     before: Mapping[tuple[str, str], FilterCounters],
     seconds: float,
-    *,
-    as_json: bool,
+    common: CommonOptions,
 ) -> None:
     """Print how much the counters grew in a second; of a group that was not there, nothing."""
     grown = [
@@ -207,7 +202,7 @@ def _print_rates(
         shown.append(
             "the coordinator started again meanwhile, and its counters begin at 0: look again"
         )
-    emit(records, shown, as_json=as_json)
+    common.emit(records, shown)
 
 
 def _numbers(counters: FilterCounters) -> list[int]:

@@ -11,10 +11,8 @@ import typer
 from rocketray.cli.arguments.filter_choice import FilterNameArgument, FilterVersionArgument
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
-    DataOption,
+    CommonOptions,
     DialectOption,
-    JsonOption,
     OnFilterErrorOption,
     SqlOption,
     TagsOption,
@@ -22,7 +20,7 @@ from rocketray.cli.arguments.options import (
     WhereOption,
     chosen_subscription,
 )
-from rocketray.cli.terminal.output import TextTable, as_time, counted, emit, print_line, progress
+from rocketray.cli.terminal.output import TextTable, as_time, counted, print_line, progress
 from rocketray.errors import NodeElsewhereError, StoreError
 from rocketray.runtime.machine import user_name
 
@@ -46,8 +44,7 @@ def save(
     note: Annotated[
         str, typer.Option(metavar="TEXT", help="What it is for, or what has changed.")
     ] = "",
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Save a filter of a topic under a name, as its next version.
 
@@ -71,15 +68,15 @@ def save(
         warning_records,
     )
 
-    with ask(data) as node:
+    with ask(common.data) as node:
         saved, is_new = node.named_filters.save(topic, name.name, subscription, note, who)
         uses = [each for each in node.named_filters.uses(topic) if each.name == name.name]
         warnings = _warnings(node, topic, saved.subscription)
     record = named_filter_record(saved, uses)
     record |= {"isNew": is_new, "warnings": warning_records(warnings)}
-    for each in () if as_json else warnings:
+    for each in () if common.as_json else warnings:
         progress(f"warning: {each}")
-    emit(record, _saved_lines(saved, uses, is_new=is_new), as_json=as_json)
+    common.emit(record, _saved_lines(saved, uses, is_new=is_new))
 
 
 def _saved_lines(saved: NamedFilter, uses: Iterable[FilterUse], *, is_new: bool) -> Iterator[str]:
@@ -100,9 +97,7 @@ def _saved_lines(saved: NamedFilter, uses: Iterable[FilterUse], *, is_new: bool)
             )
 
 
-def list_filters(
-    topic: TopicArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
-) -> None:
+def list_filters(topic: TopicArgument, *, common: CommonOptions) -> None:
     """List the named filters of a topic.
 
     Each is shown with its latest version, and with the groups that use any of its versions. --json
@@ -112,21 +107,15 @@ def list_filters(
         rocketray filter list Trade
         rocketray filter list Trade --json
     """
-    with ask(data) as node:
+    with ask(common.data) as node:
         found, uses = node.named_filters.all(topic), node.named_filters.uses(topic)
-    if as_json or found:
-        _print(found, uses, as_json=as_json)
+    if common.as_json or found:
+        _print(found, uses, common)
     else:
         print_line(f"topic {topic} has no named filter; save one with: rocketray filter save")
 
 
-def show(
-    topic: TopicArgument,
-    name: FilterVersionArgument,
-    *,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
+def show(topic: TopicArgument, name: FilterVersionArgument, *, common: CommonOptions) -> None:
     """Show all versions of a named filter, or one of them.
 
     They are shown oldest first, each with the groups that use it.
@@ -135,7 +124,7 @@ def show(
         rocketray filter show Trade large
         rocketray filter show Trade large@2
     """
-    with ask(data) as node:
+    with ask(common.data) as node:
         filters = node.named_filters
         found = (
             filters.versions(topic, name.name)
@@ -143,7 +132,7 @@ def show(
             else [filters.get(topic, name)]
         )
         uses = filters.uses(topic)
-    _print(found, uses, as_json=as_json, by_version=True)
+    _print(found, uses, common, by_version=True)
 
 
 def remove(
@@ -154,8 +143,7 @@ def remove(
         bool,
         typer.Option("--force", help="Also if groups use it: they keep the filter that they have."),
     ] = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Remove a named filter of a topic, with all its versions.
 
@@ -172,21 +160,21 @@ def remove(
             f"single versions stay; to remove filter {name.name!r} with all its versions, leave out "
             f"@{name.version}"
         )
-    with ask(data) as node:
+    with ask(common.data) as node:
         count = len(node.named_filters.versions(topic, name.name))
         uses = node.named_filters.remove(topic, name.name, force=force)
     groups = sorted({use.group for use in uses})
     record = {"topic": topic, "name": name.name, "versions": count, "groups": groups}
     text = f"filter {name.name} of topic {topic} is removed, with {counted(count, 'version')}"
     kept = f"; groups {', '.join(groups)} keep what they have" if groups else ""
-    emit(record, f"{text}{kept}", as_json=as_json)
+    common.emit(record, f"{text}{kept}")
 
 
 def _print(
     found: Iterable[NamedFilter],
     uses: Sequence[FilterUse],
+    common: CommonOptions,
     *,
-    as_json: bool,
     by_version: bool = False,
 ) -> None:
     """Print filters with the groups that use them, or *by_version* just that version."""
@@ -206,7 +194,7 @@ def _print(
         times = as_time(one.created_ms), one.created_by or None
         rows.append((one.name, one.version, one.text, groups or None, *times, one.note or None))
     columns = ("name", "version", "filter", "groups", "saved", "by", "note")
-    emit(records, TextTable(columns, rows), as_json=as_json)
+    common.emit(records, TextTable(columns, rows))
 
 
 def _warnings(node: AskedClient, topic: str, subscription: Subscription) -> tuple[Advice, ...]:

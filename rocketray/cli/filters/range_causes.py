@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.terminal.output import TextTable, as_time, emit, progress
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import TextTable, as_time, progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,25 +25,23 @@ _COLUMNS = ("cause", "messages", "example", "place", "stored", "meaning")
 
 
 def print_causes(
-    data: Path,
+    common: CommonOptions,
     group: str,
     topic: str,
     within: tuple[str | None, str | None, int | None, int],
-    *,
-    as_json: bool,
 ) -> None:
     """Print the table for the messages *within* two bounds and a queue, at most so many.
 
     Ends with 1 if there is none.
     """
     chosen = _range_of(*within)
-    with ask(data) as node:
+    with ask(common.data) as node:
         from rocketray.services.explaining.cause_table import (  # noqa: PLC0415 - NumPy and Arrow
             explain_range,
         )
 
         found = explain_range(node, group, topic, chosen, tell=_Teller().tell)
-    emit(_fields(group, topic, found), _shown(found), as_json=as_json)
+    common.emit(_fields(group, topic, found), _shown(found))
     if not (found.explained or found.absent):
         raise typer.Exit(1)
 

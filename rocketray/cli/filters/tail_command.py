@@ -10,7 +10,7 @@ import typer
 
 from rocketray.cli.arguments.filter_choice import (
     FilterNameOption,
-    chosen_filter,
+    FilterOptions,
     filter_on_node,
 )
 from rocketray.cli.arguments.lookup_options import parse_bound
@@ -18,10 +18,8 @@ from rocketray.cli.arguments.message_format import FormatOption
 from rocketray.cli.arguments.messages import message_printer, one_line
 from rocketray.cli.arguments.node import asked_node
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
-    DataOption,
+    CommonOptions,
     DialectOption,
-    JsonOption,
     MaxOption,
     SqlOption,
     TagsOption,
@@ -72,8 +70,7 @@ def tail(
     max_count: MaxOption = None,
     timeout_s: TimeoutOption = None,
     output_format: FormatOption = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show messages as they arrive, without a group.
 
@@ -98,9 +95,9 @@ def tail(
     """
     if rejected and output_format is not None:
         raise typer.BadParameter("--format has no verdicts; leave out --rejected, or use --json")
-    begin, show = parse_start(start), message_printer(output_format, as_json=as_json)
-    chosen = chosen_filter(filter_name, tags, sql, where, dialect=dialect)
-    with stop_signals() as signals, closing(asked_node(data)) as asked:
+    begin, show = parse_start(start), message_printer(output_format, as_json=common.as_json)
+    chosen = FilterOptions(tags, sql, dialect, where, filter_name=filter_name).chosen()
+    with stop_signals() as signals, closing(asked_node(common.data)) as asked:
         subscription = asked.ask(lambda node: filter_on_node(node, topic, chosen))
         asked.ask(lambda node: tell_doubts_of(node, [topic], subscription))
         from rocketray.messaging.remote.disks_tail import (  # noqa: PLC0415 - NumPy and Arrow
@@ -111,7 +108,7 @@ def tail(
         hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
         query = TailQuery(topic, subscription, begin, with_rejected=rejected)
         reader = DisksTail(asked.ask, query)
-        printer = _TailPrinter(reader, show, with_verdict=rejected, as_json=as_json)
+        printer = _TailPrinter(reader, show, with_verdict=rejected, as_json=common.as_json)
         try:
             _follow(
                 reader, printer, signals.event, max_count=max_count, timeout_s=timeout_s, hint=hint

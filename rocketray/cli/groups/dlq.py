@@ -14,16 +14,14 @@ from rocketray.broker.retries.retry_records import topic_of
 from rocketray.cli.arguments.messages import one_line
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
-    DataOption,
+    CommonOptions,
     DialectOption,
     GroupArgument,
-    JsonOption,
     TagsOption,
     chosen_subscription,
     tell_doubts_of,
 )
-from rocketray.cli.terminal.output import emit, print_records
+from rocketray.cli.terminal.output import table_of
 from rocketray.services.admin.letters_there import letters_there, redrive_there
 from rocketray.views.message_records import letter_record, printable
 
@@ -52,7 +50,7 @@ _TopicOption = Annotated[
 
 
 @dlq.command("list")
-def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+def list_all(*, common: CommonOptions) -> None:
     """List the groups that have dead letters.
 
     Shows how many there are, how many were redriven, and the last error of the newest one.
@@ -61,12 +59,11 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
         rocketray dlq list
         rocketray dlq list --json
     """
-    with ask(data) as node:
+    with ask(common.data) as node:
         boxes = _boxes(node)
+    records = [*map(json_fields, boxes)]
     columns = ("group", "topic", "letters", "redriven", "newest error")
-    print_records(
-        map(json_fields, boxes), columns, {"newest error": "newestReason"}, as_json=as_json
-    )
+    common.emit(records, table_of(records, columns, {"newest error": "newestReason"}))
 
 
 @dlq.command()
@@ -80,8 +77,7 @@ def show(
     ] = 100,
     topic: _TopicOption = None,
     dialect: DialectOption = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show the dead letters of a group, oldest first. Nothing is changed.
 
@@ -94,7 +90,7 @@ def show(
         rocketray dlq show audit --sql "amount > 100" --json
     """
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
-    with ask(data) as node:
+    with ask(common.data) as node:
         tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
         for letter, is_redriven in islice(_letters(node, group, subscription, topic), limit):
             parts = (
@@ -104,7 +100,7 @@ def show(
                 f"{letter.reconsume_times} attempts",
                 printable(mark(letter, FAILURE_REASON) or "-"),
             )
-            emit(letter_record(letter, is_redriven=is_redriven), "  ".join(parts), as_json=as_json)
+            common.emit(letter_record(letter, is_redriven=is_redriven), "  ".join(parts))
 
 
 @dlq.command()
@@ -122,8 +118,7 @@ def redrive(
     ] = False,
     topic: _TopicOption = None,
     dialect: DialectOption = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Redeliver the dead letters of a group, each once.
 
@@ -136,7 +131,7 @@ def redrive(
         rocketray dlq redrive audit --tags pay --limit 100
     """
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
-    with ask(data) as node:
+    with ask(common.data) as node:
         tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
         if dry_run:
             found = _letters(node, group, subscription, topic)
@@ -146,7 +141,7 @@ def redrive(
             count = _redrive(node, group, subscription, topic, limit)
     record = {"group": group, "count": count, "dryRun": dry_run}
     text = f"{count} dead letters of group {group} {'would be' if dry_run else 'are'} redelivered"
-    emit(record, text, as_json=as_json)
+    common.emit(record, text)
 
 
 def _boxes(node: AskedClient) -> list[LetterBox]:

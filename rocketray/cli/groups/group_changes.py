@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rocketray.cli.arguments.completions import complete_topics
-from rocketray.cli.arguments.filter_choice import (
-    FilterNameOption,
-    chosen_filter,
-    filter_on_node,
-)
+from rocketray.cli.arguments.filter_choice import FilterOptions, filter_on_node
 from rocketray.cli.arguments.filter_diffs import diff_lines
 from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
 from rocketray.cli.arguments.lookup_options import parse_place, parse_time_ms
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
     SCAN_DEFAULT,
-    DataOption,
-    DialectOption,
+    CommonOptions,
     GroupArgument,
-    JsonOption,
-    OnFilterErrorOption,
     OnlyQueueOption,
-    SqlOption,
-    TagsOption,
     TopicArgument,
-    WhereOption,
     chosen_groups,
     tell_doubts_of,
     tell_note,
 )
-from rocketray.cli.terminal.output import counted, emit, print_line, print_records, progress
+from rocketray.cli.terminal.output import counted, progress, table_of
 from rocketray.errors import ConfigError, StreamError
 from rocketray.runtime.machine import user_name
 from rocketray.views.message_records import diff_record
@@ -59,9 +48,16 @@ OnlyTopicOption = Annotated[
     str | None,
     typer.Option(metavar="TOPIC", help="Only this topic.", autocompletion=complete_topics),
 ]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
-]
+
+
+@dataclass(frozen=True, slots=True)
+class _MoveOptions:
+    """The options of each command that moves offsets."""
+
+    queue: OnlyQueueOption = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
+    ] = False
 
 
 def reset(
@@ -75,10 +71,8 @@ def reset(
         ),
     ],
     topic: OnlyTopicOption = None,
-    queue: OnlyQueueOption = None,
-    dry_run: DryRunOption = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    moved: _MoveOptions,
+    common: CommonOptions,
 ) -> None:
     """Reset a group's offsets, to a time or to an end.
 
@@ -90,21 +84,18 @@ def reset(
         rocketray groups reset audit --to earliest --topic Trade
     """
     goal = parse_place(to)
-    options = _Options(group, topic, queue, dry_run, data, as_json)
     if isinstance(goal, int):
-        _move("reset", options, time_ms=goal)
+        _move("reset", group, topic, moved, common, time_ms=goal)
     else:
-        _move("reset", options, to=goal)
+        _move("reset", group, topic, moved, common, to=goal)
 
 
 def skip(
     group: GroupArgument,
     *,
     topic: OnlyTopicOption = None,
-    queue: OnlyQueueOption = None,
-    dry_run: DryRunOption = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    moved: _MoveOptions,
+    common: CommonOptions,
 ) -> None:
     """Skip all messages that a group has not finished.
 
@@ -114,7 +105,7 @@ def skip(
         rocketray groups skip audit --dry-run
         rocketray groups skip audit --topic Trade --queue 3
     """
-    _move("skip", _Options(group, topic, queue, dry_run, data, as_json), to="latest")
+    _move("skip", group, topic, moved, common, to="latest")
 
 
 def seek(
@@ -133,10 +124,8 @@ def seek(
             help="The first message stored then or later.",
         ),
     ] = None,
-    queue: OnlyQueueOption = None,
-    dry_run: DryRunOption = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    moved: _MoveOptions,
+    common: CommonOptions,
 ) -> None:
     """Move a group's offsets in one topic to an offset or a time.
 
@@ -149,60 +138,47 @@ def seek(
     """
     if (offset is None) == (at is None):
         raise typer.BadParameter("give one of --offset and --time")
-    options = _Options(group, topic, queue, dry_run, data, as_json)
-    _move("seek", options, time_ms=at, offset=offset)
-
-
-class _Options(NamedTuple):
-    group: str
-    topic: str | None
-    queue_id: int | None
-    is_dry_run: bool
-    data: Path
-    as_json: bool
+    _move("seek", group, topic, moved, common, time_ms=at, offset=offset)
 
 
 def _move(
     command: str,
-    options: _Options,
+    group: str,
+    topic: str | None,
+    moved: _MoveOptions,
+    common: CommonOptions,
+    *,
     to: Target = "latest",
     time_ms: int | None = None,
     offset: int | None = None,
 ) -> None:
     from rocketray.services.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - slow
 
-    with ask(options.data) as connection:
+    with ask(common.data) as connection:
         found = [
             each
-            for each in chosen_groups(connection.groups.all(), options.group)
-            if options.topic in (None, each.topic)
+            for each in chosen_groups(connection.groups.all(), group)
+            if topic in (None, each.topic)
         ]
         if not found:
-            raise ConfigError(f"group {options.group!r} does not read topic {options.topic!r}")
-        queue_id = options.queue_id
+            raise ConfigError(f"group {group!r} does not read topic {topic!r}")
         moves = plan_moves(
-            connection, found, to=to, time_ms=time_ms, offset=offset, queue_id=queue_id
+            connection, found, to=to, time_ms=time_ms, offset=offset, queue_id=moved.queue
         )
-        if not options.is_dry_run:
+        if not moved.dry_run:
             who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
             carry_out(connection.groups, moves, _WAIT_S, who=who)
     columns = ("topic", "queue", "from", "to", "skipped", "repeated")
-    rows = [move_record(move, moved=not options.is_dry_run) for move in moves]
-    print_records(rows, columns, {"queue": "queueId"}, as_json=options.as_json)
-    if options.is_dry_run and not options.as_json:
-        print_line(_NOTHING_CHANGED)
+    rows = [move_record(move, moved=not moved.dry_run) for move in moves]
+    table = table_of(rows, columns, {"queue": "queueId"})
+    common.emit(rows, (table, *([_NOTHING_CHANGED] if moved.dry_run else [])))
 
 
 def migrate(
     group: GroupArgument,
     topic: TopicArgument,
     *,
-    tags: TagsOption = None,
-    sql: SqlOption = None,
-    dialect: DialectOption = None,
-    where: WhereOption = None,
-    on_filter_error: OnFilterErrorOption = "stop",
-    filter_name: FilterNameOption = None,
+    subscribed: FilterOptions,
     abort: Annotated[
         bool, typer.Option("--abort", help="Drop a change before any queue has begun to switch.")
     ] = False,
@@ -218,8 +194,7 @@ def migrate(
             "messages that wait; change nothing.",
         ),
     ] = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Change what a group subscribes to while its members run.
 
@@ -235,31 +210,31 @@ def migrate(
     """
     from rocketray.services.admin import migration  # noqa: PLC0415 - not needed for --help
 
-    if not abort and {tags, sql, where, filter_name} == {None}:
+    if not abort and not subscribed.is_given:
         raise typer.BadParameter(
             "give the new filter with --tags, --sql, --where or --filter; --tags '*' is all messages"
         )
-    chosen = chosen_filter(filter_name, tags, sql, where, on_error=on_filter_error, dialect=dialect)
-    with ask(data) as connection:
+    chosen = subscribed.chosen()
+    with ask(common.data) as connection:
         if abort:
             connection.groups.abort_change(group, topic)
-            emit({"aborted": True}, "the change was dropped", as_json=as_json)
+            common.emit({"aborted": True}, "the change was dropped")
             return
         subscription = filter_on_node(connection, topic, chosen)
         tell_doubts_of(connection, [topic], subscription)
         if dry_run:
-            _compare(connection, group, topic, subscription, as_json=as_json)
+            _compare(connection, group, topic, subscription, common)
             return
         found = migration.migrate(
             connection.groups, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
         hosts = _hosts(connection) if found is not None and found.outdated else []
     record = plan_record(found) | _host_fields(found, hosts)
-    emit(record, "\n".join(_lines(group, topic, found, hosts)), as_json=as_json)
+    common.emit(record, "\n".join(_lines(group, topic, found, hosts)))
 
 
 def _compare(
-    node: AskedClient, group: str, topic: str, new: Subscription, *, as_json: bool
+    node: AskedClient, group: str, topic: str, new: Subscription, common: CommonOptions
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
     from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports Arrow
@@ -296,7 +271,7 @@ def _compare(
         *([waiting] if retries.count or least else []),
         _NOTHING_CHANGED,
     )
-    emit(record, shown, as_json=as_json)
+    common.emit(record, shown)
 
 
 def _hosts(node: NodeClient) -> list[Host]:

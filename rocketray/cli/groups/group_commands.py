@@ -11,14 +11,12 @@ import typer
 
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
-    DataOption,
+    CommonOptions,
     GroupArgument,
-    JsonOption,
     OptionalGroupArgument,
     chosen_groups,
 )
-from rocketray.cli.terminal.output import TextTable, as_time, counted, emit, print_records
+from rocketray.cli.terminal.output import TextTable, as_time, counted, table_of
 from rocketray.errors import ConfigError, StreamError
 from rocketray.views.node_records import group_record, progress_record, progress_rows
 
@@ -46,12 +44,7 @@ _PROGRESS_COLUMNS = {
 }
 
 
-def progress(
-    group: OptionalGroupArgument = None,
-    *,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
+def progress(group: OptionalGroupArgument = None, *, common: CommonOptions) -> None:
     """Show the progress of groups, as mqadmin's consumerProgress.
 
     Diff counts all messages between the consumer's offset and the broker's; lag counts those of
@@ -66,12 +59,12 @@ def progress(
         rocketray groups progress
         rocketray groups progress audit --json
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         found = chosen_groups(connection.groups.all(), group)
         rows = [row for each in found for row in progress_rows(connection, each)]
     errors = {(each.group, each.topic): each.counters.errors for each in found}
     records = (progress_record(row, errors[row["group"], row["topic"]]) for row in rows)
-    emit(records, _shown_progress(rows, errors), as_json=as_json)
+    common.emit(records, _shown_progress(rows, errors))
 
 
 def _shown_progress(
@@ -121,7 +114,7 @@ for command in (progress, migrate, reset, skip, seek):
 
 
 @groups.command("list")
-def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+def list_all(*, common: CommonOptions) -> None:
     """List the consumer groups: subscriptions and offsets.
 
     An offset is the next message that the group will get from a queue; -1: it has none yet. Missed
@@ -133,7 +126,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
         rocketray groups list
         rocketray groups list --json
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         found = chosen_groups(connection.groups.all(), None)
     rows = (
         (
@@ -150,16 +143,11 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     )
     counts = ("members", "missed", "sent back", "dead letters")
     columns = ("group", "topic", "subscribed to", *counts, "next offsets")
-    emit(map(group_record, found), TextTable(columns, rows), as_json=as_json)
+    common.emit(map(group_record, found), TextTable(columns, rows))
 
 
 @groups.command()
-def lag(
-    group: OptionalGroupArgument = None,
-    *,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
+def lag(group: OptionalGroupArgument = None, *, common: CommonOptions) -> None:
     """Show the lag of groups, queue by queue.
 
     Diff counts all messages that a group has not finished, lag those of them that match its
@@ -171,7 +159,7 @@ def lag(
         rocketray groups lag
         rocketray groups lag audit --json
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         rows = [
             {
                 "group": each.group,
@@ -187,22 +175,20 @@ def lag(
         ]
     columns = ("group", "topic", "queue", "next offset", "diff", "lag", "exactness")
     keys = {"queue": "queueId", "next offset": "offset"}
-    print_records(rows, columns, keys, as_json=as_json)
+    common.emit(rows, table_of(rows, columns, keys))
 
 
 @groups.command()
-def delete(
-    group: GroupArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
-) -> None:
+def delete(group: GroupArgument, *, common: CommonOptions) -> None:
     """Delete a group without members. A new group of that name starts afresh.
 
     Examples:
         rocketray groups delete audit
         rocketray groups delete audit --data /srv/stream
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         connection.groups.delete(group)
-    emit({"group": group, "deleted": True}, f"group {group} was deleted", as_json=as_json)
+    common.emit({"group": group, "deleted": True}, f"group {group} was deleted")
 
 
 @groups.command()
@@ -211,8 +197,7 @@ def export(
         Path, typer.Argument(metavar="DIR", help="Where to write the files; created if missing.")
     ],
     *,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Export groups and offsets in RocketMQ's own files.
 
@@ -228,13 +213,13 @@ def export(
     from rocketray.actors.cluster.groups_file import rocketmq_files  # noqa: PLC0415 - imports orjson
     from rocketray.runtime.files.state_files import write_json  # noqa: PLC0415 - not for --help
 
-    files = {directory / name: value for name, value in rocketmq_files(data).items()}
+    files = {directory / name: value for name, value in rocketmq_files(common.data).items()}
     for path in files:
         if path.exists():
             raise ConfigError(f"{path} exists and is not overwritten; name another directory")
     for path, value in files.items():
         write_json(path, value, backup=False)
-        emit({"file": str(path)}, f"{path} is written", as_json=as_json)
+        common.emit({"file": str(path)}, f"{path} is written")
 
 
 def _subscribed(group: GroupDescription) -> str:

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.cli.arguments.filter_choice import FilterNameOption, chosen_filter
+from rocketray.cli.arguments.filter_choice import FilterOptions
 from rocketray.cli.arguments.lookup_options import parse_place
 from rocketray.cli.arguments.message_format import FormatOption
 from rocketray.cli.arguments.messages import message_printer
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
-    DataOption,
-    DialectOption,
+    CommonOptions,
     GroupOption,
-    JsonOption,
     MaxOption,
-    OnFilterErrorOption,
-    SqlOption,
-    TagsOption,
     TimeoutOption,
     TopicArgument,
-    WhereOption,
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import OutputReader, progress
@@ -50,12 +43,7 @@ def consume(
     topic: TopicArgument,
     *,
     group: GroupOption,
-    tags: TagsOption = None,
-    sql: SqlOption = None,
-    dialect: DialectOption = None,
-    where: WhereOption = None,
-    on_filter_error: OnFilterErrorOption = "stop",
-    filter_name: FilterNameOption = None,
+    subscribed: FilterOptions,
     start: Annotated[
         str,
         typer.Option(metavar="WHEN", help="Where a new group begins: earliest, latest, or a time."),
@@ -77,8 +65,7 @@ def consume(
     max_count: MaxOption = None,
     timeout_s: TimeoutOption = None,
     output_format: FormatOption = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Consume messages as a member of a group, and print them.
 
@@ -105,13 +92,13 @@ def consume(
         rocketray consume Trade --group audit
         rocketray consume Trade --group large --sql "amount > 100" --max 10 --json
     """
-    begin, show = parse_place(start), message_printer(output_format, as_json=as_json)
-    chosen = chosen_filter(filter_name, tags, sql, where, on_error=on_filter_error, dialect=dialect)
+    begin, show = parse_place(start), message_printer(output_format, as_json=common.as_json)
+    chosen = subscribed.chosen()
     options: MemberOptions = {"start": begin, "client_id": client_id}
     if broadcast:
         options["broadcast"] = True
         options["client_id"] = client_id or platform.node()
-    with ask(data, stays=True) as connection, stop_signals() as signals:
+    with ask(common.data, stays=True) as connection, stop_signals() as signals:
         before = _subscribed(connection.groups.all(), group, topic)
         with connection.consumer(group, topic, chosen, **options) as consumer:
             subscription = consumer.subscription

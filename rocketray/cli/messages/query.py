@@ -17,7 +17,7 @@ from rocketray.cli.arguments.lookup_options import (
 )
 from rocketray.cli.arguments.messages import print_found
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
+from rocketray.cli.arguments.options import CommonOptions, TopicArgument
 from rocketray.cli.terminal.output import counted, progress
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.views.lookups import found_by_id, found_by_unique_key
@@ -46,8 +46,7 @@ def query(
     begin_ms: BeginOption = None,
     end_ms: EndOption = None,
     max_count: MaxOption = MAX_DEFAULT,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Look up stored messages by id, by key or by time.
 
@@ -70,7 +69,7 @@ def query(
     begin, end = span_of(begin_ms, end_ms)
     from rocketray.messaging.api.node_client import of_disks_there  # noqa: PLC0415 - not for --help
 
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         node = of_disks_there(connection)
         for disk in sorted(node.away & {*node.topics.get(topic).by_disk()}):
             progress(f"disk {disk or '(the first)'} does not answer: its queues are left out")
@@ -86,7 +85,7 @@ def query(
         else:
             found = node.messages.query_by_time(topic, begin, end, max_count)
             _tell_limit(found, max_count, "oldest")
-    print_found(found, as_json=as_json)
+    print_found(found, as_json=common.as_json)
 
 
 def _tell_limit(found: Sequence[StoredMessage], max_count: int, which: str) -> None:

@@ -20,9 +20,9 @@ from rocketray.cli.arguments.line_format import LineFormatOption
 from rocketray.cli.arguments.lookup_options import parse_time_ms
 from rocketray.cli.arguments.messages import Outgoing, from_json
 from rocketray.cli.arguments.node import ask, connect
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
+from rocketray.cli.arguments.options import DATA_DEFAULT, CommonOptions, DataOption, TopicArgument
 from rocketray.cli.terminal.lines import parse_object, read_lines
-from rocketray.cli.terminal.output import as_time, emit, print_json, print_line
+from rocketray.cli.terminal.output import as_time, print_json, print_line
 from rocketray.cli.terminal.quantities import parse_delay
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.errors import InvalidMessageError, StreamError
@@ -107,8 +107,7 @@ def send(
         Literal["zlib", "lz4", "zstd"] | None,
         typer.Option(help="Compress bodies of 4096 bytes and more."),
     ] = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Send a message, or many from stdin with --jsonl or --format. Prints where each was stored.
 
@@ -164,7 +163,7 @@ def send(
     }
     outgoing = None if read is not None else _by_hand(topic, fields)
     with (
-        (ask if read is None else connect)(data) as connection,
+        (ask if read is None else connect)(common.data) as connection,
         connection.producer(ack=ack, compression=compression) as producer,
     ):
         if read is not None:
@@ -180,7 +179,7 @@ def send(
     shown = [f"{where}  id {result.offset_message_id}  unique key {result.message_id}"]
     if result.recall_handle is not None:
         shown.append(f"recall it with: rocketray recall {result.recall_handle}")
-    emit(_fields(result), shown, as_json=as_json)
+    common.emit(_fields(result), shown)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import TextTable, emit
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import TextTable
 
 if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
@@ -22,8 +22,7 @@ def staged(
     most: Annotated[
         int, typer.Option("--max", metavar="N", min=1, max=1000, help="Maximum number of batches.")
     ] = 100,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show the batches that Spark is writing.
 
@@ -35,7 +34,7 @@ def staged(
         rocketray staged
         rocketray staged --max 10 --json
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         found = overview_of(connection, most)
     records = (
         {
@@ -62,7 +61,7 @@ def staged(
         f"{counts.messages}, halves dropped: {counts.dropped}, orphans: {counts.orphans}, "
         f"messages lost: {counts.lost}"
     )
-    emit(records, (TextTable(_COLUMNS, rows), *found.problems, sums), as_json=as_json)
+    common.emit(records, (TextTable(_COLUMNS, rows), *found.problems, sums))
 
 
 def overview_of(node: NodeClient, most: int) -> StagedOverview:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import TextTable, as_time, emit, progress
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import TextTable, as_time, progress
 from rocketray.views.message_records import half_record
 
 
@@ -20,8 +20,7 @@ def transactions(
             "--max", metavar="N", min=1, max=10_000, help="Maximum number of transactions."
         ),
     ] = 100,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show the undecided transactions, oldest first.
 
@@ -34,7 +33,7 @@ def transactions(
         rocketray transactions
         rocketray transactions --max 10 --json
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         found = connection.transactions.overview(most)
     for disk in found.unknown:
         progress(
@@ -50,4 +49,4 @@ def transactions(
         f"{counts.rolled_back}, abandoned: {counts.abandoned}, dead letters: {counts.dead_letters}"
     )
     table = TextTable(("producer group", "unique key", "stored", "asked"), rows)
-    emit(map(half_record, found.halves), (table, sums), as_json=as_json)
+    common.emit(map(half_record, found.halves), (table, sums))

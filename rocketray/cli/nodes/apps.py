@@ -13,8 +13,8 @@ import typer
 from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
 from rocketray.cli.arguments.node import ask, connect
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import counted, emit, progress
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import counted, progress
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError
 from rocketray.runtime.signal_handlers import stop_signals
@@ -64,8 +64,7 @@ def up(
             help="Run on machines whose Ray has this label; may be repeated. For a cluster only.",
         ),
     ] = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Run an app's agents and sinks as Ray actors.
 
@@ -101,11 +100,11 @@ def up(
 
     import_from(Path.cwd())
     labels = parse_labels(label or ())
-    with connect(data) as connection, stop_signals() as signals:
+    with connect(common.data) as connection, stop_signals() as signals:
         is_given_up = signals.event.is_set
         if replace:
             with waiting(f"replacing the hosts of {path}"):
-                _replace(connection, path, labels, consumers, is_given_up, as_json=as_json)
+                _replace(connection, path, labels, consumers, is_given_up, common=common)
             return
         with waiting(f"starting {path}"):
             plan, code = plan_of(connection, path, labels)
@@ -116,7 +115,7 @@ def up(
                 plan, count, code=code, detached=detach, is_given_up=is_given_up
             )
         hosts = find_hosts(connection.cluster, app)
-        show_hosts(hosts, as_json=as_json)
+        show_hosts(hosts, as_json=common.as_json)
         for line in agent_doubts(connection, declared.agents.values()):
             progress(f"warning: {line}")
         if detach:
@@ -160,7 +159,7 @@ def _replace(
     consumers: int | None,
     is_given_up: Callable[[], bool],
     *,
-    as_json: bool,
+    common: CommonOptions,
 ) -> None:
     """Replace the hosts of the app at *path* that run other code, and show all hosts."""
     from rocketray.hosting import replacing  # noqa: PLC0415 - imports Ray and Faust
@@ -185,7 +184,7 @@ def _replace(
     outdated = _outdated(connection, hosts)
     new = replacing.Replacement(plan, app, version, code, outdated)
     said = replacing.replace_hosts(new, hosts, progress, is_given_up)
-    show_hosts(apps.hosts(str(app.conf.id)), as_json=as_json)
+    show_hosts(apps.hosts(str(app.conf.id)), as_json=common.as_json)
     _say_what_is_left(said)
 
 
@@ -203,9 +202,7 @@ def _outdated(connection: NodeClient, hosts: Sequence[Host]) -> frozenset[HostNu
     return frozenset(host.number for host in found if host is not None)
 
 
-def down(
-    app: _AppArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
-) -> None:
+def down(app: _AppArgument, *, common: CommonOptions) -> None:
     """Drain and end an app's actors.
 
     What their handlers finished is committed first, and is not redelivered. A sink's function for a
@@ -215,10 +212,10 @@ def down(
         rocketray down shop
         rocketray --cluster trade down shop
     """
-    with ask(data) as node, waiting(f"draining {app}"):
+    with ask(common.data) as node, waiting(f"draining {app}"):
         found = apps_of(node).take_down(app)
     record = {"app": app, "ended": found.ended, "notDrained": found.not_drained}
-    emit(record, f"{app} is down", as_json=as_json)
+    common.emit(record, f"{app} is down")
     _say_what_is_left(found.not_drained)
 
 
@@ -228,8 +225,7 @@ def scale(
         int, typer.Argument(metavar="N", min=1, help="The new number of instances.")
     ],
     *,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Change the number of an app's instances. Queues are reassigned.
 
@@ -243,7 +239,7 @@ def scale(
     """
     from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
-    with connect(data) as connection, stop_signals() as signals:
+    with connect(common.data) as connection, stop_signals() as signals:
         apps = apps_of(connection)
         _check_is_no_sink(apps, app)
         hosts = apps.hosts(app)
@@ -253,7 +249,7 @@ def scale(
         with waiting(f"scaling {app}"):
             said = hosting.scale(connection.cluster, app, consumers, signals.event.is_set)
         hosts = apps.hosts(app)
-        show_hosts(hosts, as_json=as_json)
+        show_hosts(hosts, as_json=common.as_json)
     _say_what_is_left(said)
 
 

@@ -11,7 +11,7 @@ import typer
 
 from rocketray.broker.disks.joined_cluster import read_joined
 from rocketray.cli.arguments.directories import refuse_cluster
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.arguments.options import DATA_DEFAULT, CommonOptions, DataOption, JsonOption
 from rocketray.cli.terminal.output import as_time, counted, emit
 from rocketray.runtime.clock import system_clock_ms
 
@@ -28,8 +28,7 @@ def backup(
         Path, typer.Argument(metavar="DIR", help="A new or empty directory for the backup.")
     ],
     *,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Copy a node's data directory while it is used.
 
@@ -47,13 +46,15 @@ def backup(
     from rocketray.broker.backups.backup import back_up  # noqa: PLC0415 - imports NumPy
     from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
-    refuse_cluster("backup", data)
+    refuse_cluster("backup", common.data)
     begun = time.monotonic()
     with ProgressDisplay(sys.stderr) as shown:
-        made = back_up(data, directory, clock_ms=system_clock_ms, on_progress=_on_progress(shown))
+        made = back_up(
+            common.data, directory, clock_ms=system_clock_ms, on_progress=_on_progress(shown)
+        )
     record = {"backup": str(directory.resolve()), **_record(made, time.monotonic() - begun)}
     text = f"{directory}: {_summary(made, time.monotonic() - begun)}"
-    emit(record, text, as_json=as_json)
+    common.emit(record, text)
 
 
 def restore(

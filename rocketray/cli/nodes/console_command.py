@@ -17,7 +17,12 @@ import typer
 from rocketray.base.cluster import Cluster
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import chosen_place, connect
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    DataOption,
+    ListenAddressOption,
+    ListenPortOption,
+)
 from rocketray.cli.terminal.output import print_line, progress
 from rocketray.errors import ActorError, StoreError
 from rocketray.runtime.clock import system_clock_ms
@@ -36,12 +41,8 @@ _COMMAND_S = 60.0  # joining a Ray takes seconds, and longer on a busy machine
 
 def console(
     *,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")
-    ] = _PORT,
+    host: ListenAddressOption = "127.0.0.1",
+    port: ListenPortOption = _PORT,
     trace_url: Annotated[
         str | None,
         typer.Option(

@@ -18,8 +18,8 @@ from rocketray.cli.arguments.directories import directories_here, named_cluster,
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.lookup_options import parse_since
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, emit, print_records, progress
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import as_time, progress, table_of
 from rocketray.errors import ConfigError, NodeNotRunningError
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def logs(
     files: Annotated[
         bool, typer.Option("--files", help="Print where the logs are instead of what they say.")
     ] = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show what apps and the node's processes printed and logged.
 
@@ -83,13 +82,13 @@ def logs(
     from rocketray.runtime.process_logs.log_tails import LogTail  # noqa: PLC0415 - not for --help
 
     since_ms = None if since is None else parse_since(since)
-    logged = _logged(data, stays=follow)
+    logged = _logged(common.data, stays=follow)
     chosen = _chosen(logged, name)
     if files:
-        _show_files(chosen, as_json=as_json)
+        _show_files(chosen, common)
         return
     tails = [LogTail(entry, Path(file)) for entry in chosen for file in entry.files]
-    show = _Show(chosen, as_json=as_json)
+    show = _Show(chosen, common)
     try:
         _show_existing(tails, since_ms, lines, show)
         if follow:
@@ -194,15 +193,15 @@ def _last_of(found: Iterable[PartLine], most: int) -> _Found:
 class _Show:
     """Prints lines, each behind the name of its part, as wide as the widest of them."""
 
-    def __init__(self, entries: Sequence[LogEntry], *, as_json: bool) -> None:
+    def __init__(self, entries: Sequence[LogEntry], common: CommonOptions) -> None:
         self._width = max((len(entry.name) for entry in entries), default=0)
-        self._as_json = as_json
+        self._common = common
 
     def all(self, found: Iterable[PartLine]) -> None:
         for each in found:
             name = f"{each.entry.name:{self._width}}"
             lines = (f"{name} │ {line}" for line in each.line.written.split("\n"))
-            emit(_fields(each), lines, as_json=self._as_json)
+            self._common.emit(_fields(each), lines)
 
 
 def _follow(logged: _Logged, name: str | None, tails: list[LogTail], show: _Show) -> None:
@@ -250,7 +249,7 @@ def _tell_of_none(tails: Sequence[LogTail], count: int) -> None:
         progress("nothing was printed or logged")
 
 
-def _show_files(entries: Sequence[LogEntry], *, as_json: bool) -> None:
+def _show_files(entries: Sequence[LogEntry], common: CommonOptions) -> None:
     from rocketray.runtime.processes import is_alive  # noqa: PLC0415 - not needed for --help
 
     def state(entry: LogEntry) -> str:
@@ -271,7 +270,7 @@ def _show_files(entries: Sequence[LogEntry], *, as_json: bool) -> None:
         for file in entry.files
     ]
     columns = ("part", "machine", "pid", "started", "state", "file")
-    print_records(records, columns, as_json=as_json)
+    common.emit(records, table_of(records, columns))
 
 
 def _fields(found: PartLine) -> dict[str, Any]:

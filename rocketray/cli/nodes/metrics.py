@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.cli.arguments.node import ask, connect
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    DataOption,
+    ListenAddressOption,
+    ListenPortOption,
+)
 from rocketray.cli.terminal.output import print_line, progress
 from rocketray.runtime.signal_handlers import stop_signals
 
@@ -20,12 +25,8 @@ if TYPE_CHECKING:
 
 def metrics(
     *,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")
-    ] = 5557,
+    host: ListenAddressOption = "127.0.0.1",
+    port: ListenPortOption = 5557,
     token_file: Annotated[
         Path | None,
         typer.Option(

@@ -10,8 +10,8 @@ import typer
 from rocketray.broker.topics.placement import DiskSpace, QueueMove, drained, rebalanced
 from rocketray.broker.topics.service_queues import may_move
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import counted, emit, print_line, progress
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import counted, print_line, progress
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def move_queue(
     queue_id: Annotated[int, typer.Argument(metavar="QUEUE", help="Number of the queue, from 0.")],
     disk: Annotated[str, typer.Argument(help=_DISK)],
     *,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Move a queue to another disk of the cluster.
 
@@ -47,13 +46,13 @@ def move_queue(
         rocketray move-queue Trade 3 5e0c1f
         rocketray --cluster trade move-queue Trade 0 5e0c1f
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         homes = connection.disks.homes()
         target = _disk(homes, disk)
         source = connection.topics.get(topic)
         source.check_queue(queue_id)
         move = QueueMove(queue_id, source.disk_of(queue_id), target)
-        _carry_out(connection, homes, [(topic, move)], as_json=as_json)
+        _carry_out(connection, homes, [(topic, move)], common)
 
 
 def drain(
@@ -63,8 +62,7 @@ def drain(
         bool, typer.Option("--undo", help="Give the disk queues again; none is moved back.")
     ] = False,
     dry_run: DryRunOption = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Move all queues from a disk to the others.
 
@@ -77,7 +75,7 @@ def drain(
         rocketray drain 5e0c1f --dry-run
         rocketray drain 5e0c1f
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         homes = connection.disks.homes()
         leaving = _disk(homes, disk)
         if not dry_run:
@@ -96,7 +94,7 @@ def drain(
         ]
         if not moves:
             progress(f"disk {homes[leaving].uuid} has no queues that can be moved")
-        _carry_out(connection, homes, moves, dry_run=dry_run, as_json=as_json)
+        _carry_out(connection, homes, moves, common, dry_run=dry_run)
         waiting = connection.delays.waiting(leaving)
         undecided = connection.transactions.undecided(leaving)
         if waiting or undecided:
@@ -107,12 +105,7 @@ def drain(
             )
 
 
-def rebalance(
-    *,
-    dry_run: DryRunOption = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
-) -> None:
+def rebalance(*, dry_run: DryRunOption = False, common: CommonOptions) -> None:
     """Spread the queues of each topic evenly over the disks.
 
     They are spread as those of a new topic. As few queues as possible are moved, one by one. Disks
@@ -122,7 +115,7 @@ def rebalance(
         rocketray rebalance --dry-run
         rocketray rebalance
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         homes, targets = connection.disks.homes(), _targets(connection)
         moves = [
             (topic.name, move)
@@ -132,7 +125,7 @@ def rebalance(
         ]
         if not moves:
             progress("the queues are spread evenly already; nothing is moved")
-        _carry_out(connection, homes, moves, dry_run=dry_run, as_json=as_json)
+        _carry_out(connection, homes, moves, common, dry_run=dry_run)
 
 
 def _targets(connection: NodeClient) -> list[DiskSpace]:
@@ -159,9 +152,9 @@ def _carry_out(
     connection: NodeClient,
     homes: Mapping[str, Home],
     moves: Sequence[tuple[str, QueueMove]],
+    common: CommonOptions,
     *,
     dry_run: bool = False,
-    as_json: bool = False,
 ) -> None:
     for number, (topic, move) in enumerate(moves, 1):
         said: dict[str, Any] = {
@@ -175,7 +168,7 @@ def _carry_out(
             what = f"move {number} of {len(moves)}, queue {topic}/{move.queue_id}"
             figures, rest = _move_shown(connection, topic, move, what)
             said, line = {**said, **figures}, f"{line}: {rest}"
-        emit(said, line, as_json=as_json)
+        common.emit(said, line)
 
 
 def _move_shown(

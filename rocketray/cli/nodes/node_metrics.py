@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
+
+import typer
 
 from rocketray.cli.terminal.output import progress
 from rocketray.errors import ActorError, ConfigError
@@ -16,12 +19,48 @@ if TYPE_CHECKING:
     from rocketray.services.metrics.metrics_endpoint import MetricsEndpoint
     from rocketray.services.metrics.ray_mirror import RayMirror
 
-LOOPBACK = "127.0.0.1"
 _NO_AGENT = (
     "--ray-metrics has no effect: the Ray of this node exports no metrics, because it has no agent; "
     "install ray[default] on its machines, start Ray there without --include-dashboard=false, and "
     "join it with --ray-address; a Ray that the node starts itself never has one"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """The options of ``rocketray start`` about metrics."""
+
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve the node's metrics to Prometheus there; 0 for any free port. See: rocketray "
+            "metrics --help.  [default: not at all]",
+        ),
+    ] = None
+    metrics_host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address on which to serve the metrics.")
+    ] = "127.0.0.1"
+    metrics_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The token that a scrape of the metrics has to show."),
+    ] = None
+    metrics_tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The metrics' certificate, in PEM.")
+    ] = None
+    metrics_tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its key, in PEM.")
+    ] = None
+    ray_metrics: Annotated[
+        bool,
+        typer.Option(
+            "--ray-metrics",
+            help="Have the Ray that the node joins export the metrics with its own, as ray_...; "
+            "samples of single queues are left out.",
+        ),
+    ] = False
 
 
 class NodeMetrics:
@@ -30,20 +69,14 @@ class NodeMetrics:
     The endpoint listens before the node starts, so a wrong option or a taken port is told at once.
     """
 
-    def __init__(
-        self,
-        port: int | None,
-        host: str,
-        token_file: Path | None,
-        certificate: Path | None,
-        key: Path | None,
-    ) -> None:
+    def __init__(self, options: MetricsOptions) -> None:
         self.url: str | None = None
+        self._with_ray = options.ray_metrics
         self._connection: Connection | None = None
         self._endpoint: MetricsEndpoint | None = None
         self._mirror: RayMirror | None = None
-        if port is None:
-            if (host, token_file, certificate, key) != (LOOPBACK, None, None, None):
+        if options.metrics_port is None:
+            if replace(options, ray_metrics=False) != MetricsOptions():
                 raise ConfigError("the options --metrics-… need a port: give --metrics-port, too")
             return
         from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - not for help
@@ -51,15 +84,22 @@ class NodeMetrics:
             MetricsEndpoint,
         )
 
-        access = Access(host, port, token_file, certificate, key, "--metrics-")
+        access = Access(
+            options.metrics_host,
+            options.metrics_port,
+            options.metrics_token_file,
+            options.metrics_tls_certificate,
+            options.metrics_tls_key,
+            "--metrics-",
+        )
         self._endpoint = MetricsEndpoint(self._read, access)
         self.url = self._endpoint.url
 
-    def begin(self, node: Node, *, with_ray: bool) -> None:
-        """Serve the metrics of a node that is ready; *with_ray*, have its Ray export them, too."""
-        if self._endpoint is not None or with_ray:
+    def begin(self, node: Node) -> None:
+        """Serve the metrics of a node that is ready, and have its Ray export them if wanted."""
+        if self._endpoint is not None or self._with_ray:
             self._connection = node.connection()
-        if with_ray:
+        if self._with_ray:
             from rocketray.runtime.ray_process import ray_metrics  # noqa: PLC0415 - Ray
             from rocketray.services.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - optional
 

@@ -8,8 +8,7 @@ import typer
 
 from rocketray.actors.client.local_transport import open_local
 from rocketray.cli.arguments.directories import refuse_cluster
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import emit
+from rocketray.cli.arguments.options import CommonOptions
 from rocketray.errors import ActorError, NodeNotRunningError
 from rocketray.runtime.files.node_description import read_description
 from rocketray.runtime.machine import whereabouts
@@ -24,8 +23,7 @@ def ping(
             help="Succeed also if no node runs, or one still starts: for a liveness probe.",
         ),
     ] = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Check that a node answers: exit code 0, else 1.
 
@@ -40,6 +38,7 @@ def ping(
         rocketray ping
         rocketray ping --if-running --data /srv/stream
     """
+    data = common.data
     refuse_cluster("ping", data)
     transport = open_local(data.resolve())
     if transport is None:
@@ -52,4 +51,4 @@ def ping(
         transport.close()
     answers = transport is not None
     text = f"the node on {data} answers" if answers else f"no node runs on {data}"
-    emit({"data": str(data.resolve()), "answers": answers}, text, as_json=as_json)
+    common.emit({"data": str(data.resolve()), "answers": answers}, text)

@@ -10,31 +10,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.actors.cluster.node_options import NodeOptions
-from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.base.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
-from rocketray.base.config import SCRUB_RATE
 from rocketray.cli.arguments.node import RAY_LOG, chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import emit, progress
-from rocketray.cli.terminal.quantities import (
-    format_bytes,
-    parse_mode,
-    parse_queues_per_process,
-    parse_rate,
-)
+from rocketray.cli.terminal.quantities import parse_mode
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.runtime.files.home import identity_of
-from rocketray.runtime.register.register_url import REGISTER_URLS
 from rocketray.runtime.signal_handlers import stop_signals
 
 from .last_word import LastWord, last_word
-from .node_metrics import LOOPBACK, NodeMetrics
+from .node_metrics import MetricsOptions, NodeMetrics
 
 if TYPE_CHECKING:
     from rocketray.actors.cluster.node import Node
@@ -82,105 +75,8 @@ def start(
             help="Be a further disk of that cluster only: wait a minute for it, and start none.",
         ),
     ] = False,
-    register: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Keep the cluster's topics, groups, offsets and disks there, not on this disk: "
-            f"{REGISTER_URLS}. Later starts need the same. With --join: start the coordinator "
-            "here when its machine is lost.",
-        ),
-    ] = None,
-    fetch_port: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            metavar="PORT",
-            help="The port from which programs on other machines, and Spark, read messages of this "
-            "disk, for a firewall.  [default: any free one]",
-            show_default=False,
-        ),
-    ] = None,
-    allow_predicates: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE",
-            help="A module, or one module:callable, that groups may use as predicates; may be "
-            "repeated. [default: as at the last start]",
-        ),
-    ] = None,
-    predicate_time_limit_ms: Annotated[
-        int | None,
-        typer.Option(
-            metavar="MS",
-            help="Time limit of a predicate for a batch of messages. [default: as at the last "
-            "start, at first 1000]",
-        ),
-    ] = None,
-    property_filter: Annotated[
-        bool | None,
-        typer.Option(
-            "--property-filter/--no-property-filter",
-            help="Let groups subscribe by SQL92.  [default: as at the last start, at first yes]",
-        ),
-    ] = None,
-    queues_per_process: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="How many queues of a new topic share a process of its own, or shared, for the "
-            "process of the system topics.  [default: as many processes as cores for all topics]",
-        ),
-    ] = None,
-    ack: Annotated[
-        AckMode | None,
-        typer.Option(
-            help="When a message is acknowledged, if neither its sender nor its topic says: "
-            f"{ACK_PROMISES}.  [default: as at the last start, at first memory]",
-            show_default=False,
-        ),
-    ] = None,
-    scrub_rate: Annotated[
-        str,
-        typer.Option(
-            metavar="BYTES",
-            help="How much each shard process reads again a second of its stored messages, to "
-            "find damage; 0 turns it off.",
-        ),
-    ] = format_bytes(SCRUB_RATE),
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help="Serve the node's metrics to Prometheus there; 0 for any free port. See: rocketray "
-            "metrics --help.  [default: not at all]",
-            show_default=False,
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address on which to serve the metrics.")
-    ] = LOOPBACK,
-    metrics_token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The token that a scrape of the metrics has to show."),
-    ] = None,
-    metrics_tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The metrics' certificate, in PEM.")
-    ] = None,
-    metrics_tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its key, in PEM.")
-    ] = None,
-    ray_metrics: Annotated[
-        bool,
-        typer.Option(
-            "--ray-metrics",
-            help="Have the Ray that the node joins export the metrics with its own, as ray_...; "
-            "samples of single queues are left out.",
-        ),
-    ] = False,
+    options: NodeOptions,
+    metrics: MetricsOptions,
     data_mode: _DataModeOption = _DATA_MODE,
     console: Annotated[
         bool,
@@ -205,38 +101,24 @@ def start(
     """
     if (named := chosen_cluster()) is not None:  # before the command's name
         cluster, ray_address = named.name, ray_address or named.ray_address
-    mode, per_process = parse_mode(data_mode), parse_queues_per_process(queues_per_process)
+    mode = parse_mode(data_mode)
     from rocketray.actors.cluster.node import Node  # noqa: PLC0415 - Ray takes a second
     from rocketray.runtime.process_logs.log_output import own_log  # noqa: PLC0415 - not for --help
 
     progress(f"starting a node on {data.resolve()}")
-    options = NodeOptions(
-        ray_address=ray_address,
-        cluster=cluster,
-        joins=join,
-        register=register,
-        fetch_port=fetch_port,
-        allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
-        predicate_time_limit_ms=predicate_time_limit_ms,
-        property_filter=property_filter,
-        queues_per_process=per_process,
-        scrub_rate=parse_rate(scrub_rate),
-        data_mode=mode,
-        ack=ack,
-    )
-    access = metrics_host, metrics_token_file, metrics_tls_certificate, metrics_tls_key
+    options = replace(options, ray_address=ray_address, cluster=cluster, joins=join, data_mode=mode)
     with ExitStack() as stack:
-        metrics = stack.enter_context(NodeMetrics(metrics_port, *access))
+        served = stack.enter_context(NodeMetrics(metrics))
         word = stack.enter_context(last_word(_killed(data), own_log(data, _PART)))
         with waiting("starting Ray and the node's actors"):
             node = stack.enter_context(Node(data, options))
         ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
         _log_in_file(node)
         word.comes_from(Path(node.description()["logs"]) / RAY_LOG)
-        metrics.begin(node, with_ray=ray_metrics)
+        served.begin(node)
         signalled = stack.enter_context(stop_signals()).event
-        record = node.description() | ({"metrics": metrics.url} if metrics.url else {})
-        emit(record, _ready_lines(node, metrics.url, options), as_json=as_json)
+        record = node.description() | ({"metrics": served.url} if served.url else {})
+        emit(record, _ready_lines(node, served.url, options), as_json=as_json)
         if note := node.note():
             progress(note)
         if console:

@@ -12,8 +12,8 @@ from rocketray.base.settings_file import read_settings
 from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, emit, print_line
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import as_time, print_line
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import StoreError
 
@@ -58,8 +58,7 @@ def status(
             "rates; with --watch 2.",
         ),
     ] = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show apps, rates, lag, what is on disk, and problems.
 
@@ -103,8 +102,8 @@ def status(
         over = _WATCHED_EVERY_S
     if watch and not over:
         raise typer.BadParameter("--watch needs --over of more than 0 seconds")
-    with ask(data) as node:
-        view = _View(node, app, as_json=as_json)
+    with ask(common.data) as node:
+        view = _View(node, app, common)
         is_open = view.show(over, clears=watch)
         while watch:
             is_open = view.show(over, clears=watch)
@@ -115,8 +114,8 @@ def status(
 class _View:
     """The status of a node, as often as it is wanted; its rates are those since the last time."""
 
-    def __init__(self, node: AskedClient, app: str | None, *, as_json: bool) -> None:
-        self._node, self._app, self._as_json = node, app, as_json
+    def __init__(self, node: AskedClient, app: str | None, common: CommonOptions) -> None:
+        self._node, self._app, self._common = node, app, common
         self._before: FlowSample | None = None
 
     def show(self, over_s: float | None, *, clears: bool) -> bool:
@@ -124,7 +123,7 @@ class _View:
 
         With None it is shown at once, without rates; with 0 without lags, too.
         """
-        node, app, as_json = self._node, self._app, self._as_json
+        node, app, as_json = self._node, self._app, self._common.as_json
         if over_s:
             if self._before is None:
                 groups = _groups_unless_closed(node, node.problems())
@@ -160,11 +159,11 @@ class _View:
         path = read_settings().path
         if path is not None:
             record = {"settings": str(path)}
-            emit(record, f"\nsettings were read from {path}", as_json=self._as_json)
+            self._common.emit(record, f"\nsettings were read from {path}")
 
     def _begin_page(self) -> None:
         """Clear a terminal; elsewhere, a line with the time divides one page from the next."""
-        if self._as_json:
+        if self._common.as_json:
             return
         when = as_time(time.time_ns() // 1_000_000)
         print_line(f"{_CLEAR}{when}\n" if sys.stdout.isatty() else f"\n{when}\n")

@@ -13,13 +13,11 @@ import typer
 from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
-    DATA_DEFAULT,
-    DataOption,
-    JsonOption,
+    CommonOptions,
     QueuesOption,
     TopicArgument,
 )
-from rocketray.cli.terminal.output import TextTable, emit, progress
+from rocketray.cli.terminal.output import TextTable, progress
 from rocketray.cli.terminal.quantities import (
     format_bytes,
     format_duration,
@@ -127,8 +125,7 @@ def create(
             show_default=False,
         ),
     ] = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Create a topic. An existing one is not changed; its queues must be as many as asked for.
 
@@ -143,7 +140,7 @@ def create(
     """
     policy = _retention(retention, retention_bytes)
     per_process = parse_queues_per_process(queues_per_process)
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         exists = topic in connection.topics.all()
         with TopicWait() as wait:
             config = connection.topics.ensure(
@@ -166,15 +163,14 @@ def create(
             )
         if bitmaps is not None and (wait.started or not exists):
             config = connection.topics.set_bitmaps(topic, bitmaps)
-        _show(connection, config, as_json=as_json)
+        _show(connection, config, common)
 
 
 @topics.command("list")
 def list_all(
     *,
     with_system: Annotated[bool, typer.Option("--all", help="Also list system topics.")] = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """List the topics, with their queues and permissions.
 
@@ -182,7 +178,7 @@ def list_all(
         rocketray topics list
         rocketray topics list --all --json
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         configs = sorted(connection.topics.all().values(), key=lambda config: config.name)
     configs = [config for config in configs if with_system or not config.internal]
     rows = (
@@ -190,13 +186,11 @@ def list_all(
         for each in configs
     )
     columns = ("topic", "queues", "allows", "keeps", "bitmaps", "ack")
-    emit(map(topic_record, configs), TextTable(columns, rows), as_json=as_json)
+    common.emit(map(topic_record, configs), TextTable(columns, rows))
 
 
 @topics.command()
-def describe(
-    topic: TopicArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
-) -> None:
+def describe(topic: TopicArgument, *, common: CommonOptions) -> None:
     """Show a topic, and the offsets of its queues.
 
     minOffset is the first message that is stored, maxOffset the next one to come. A storeHost only
@@ -206,8 +200,8 @@ def describe(
         rocketray topics describe Trade
         rocketray topics describe Trade --json
     """
-    with ask(data) as connection:
-        _show(connection, connection.topics.get(topic), as_json=as_json)
+    with ask(common.data) as connection:
+        _show(connection, connection.topics.get(topic), common)
 
 
 @topics.command()
@@ -232,8 +226,7 @@ def alter(
             "node: as the node says."
         ),
     ] = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Change a topic: queues, permissions, limits, acknowledgement.
 
@@ -252,7 +245,7 @@ def alter(
             "--ack"
         )
     _retention(retention, retention_bytes)
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         config = connection.topics.get(topic)
         if queues is not None:
             with TopicWait() as wait:
@@ -266,7 +259,7 @@ def alter(
             config = connection.topics.set_bitmaps(topic, bitmaps)
         if ack is not None:
             config = connection.topics.set_ack(topic, None if ack == "node" else ack)
-        _show(connection, config, as_json=as_json)
+        _show(connection, config, common)
 
 
 @topics.command()
@@ -274,8 +267,7 @@ def delete(
     topic: TopicArgument,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Remove a topic and all its messages. Asks first, unless --yes is given.
 
@@ -283,12 +275,12 @@ def delete(
         rocketray topics delete Trade
         rocketray topics delete Trade --yes
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         connection.topics.get(topic)
         if not yes and not _is_wanted(topic):
             raise typer.Exit(1)
         connection.topics.delete(topic)
-    emit({"topic": topic, "deleted": True}, f"topic {topic} was removed", as_json=as_json)
+    common.emit({"topic": topic, "deleted": True}, f"topic {topic} was removed")
 
 
 def _is_wanted(topic: str) -> bool:
@@ -302,8 +294,8 @@ def _is_wanted(topic: str) -> bool:
     return False
 
 
-def _show(connection: NodeClient, config: TopicConfig, *, as_json: bool) -> None:
-    record = described_topic(config, connection.shard_statistics(config.name))
+def _show(node: NodeClient, config: TopicConfig, common: CommonOptions) -> None:
+    record = described_topic(config, node.shard_statistics(config.name))
     columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
     head = (
         f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
@@ -312,7 +304,7 @@ def _show(connection: NodeClient, config: TopicConfig, *, as_json: bool) -> None
     )
     table = TextTable(columns, [[each[name] for name in columns] for each in record["queueList"]])
     note = "store hosts only make message ids unique; nothing listens there"
-    emit(record, (head, table, note), as_json=as_json)
+    common.emit(record, (head, table, note))
 
 
 @usage_error()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.cli.arguments.node import ask
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
-from rocketray.cli.terminal.output import TextTable, emit, print_line
+from rocketray.cli.arguments.options import CommonOptions
+from rocketray.cli.terminal.output import TextTable, print_line
 from rocketray.cli.terminal.quantities import format_size
 from rocketray.views.node_records import disk_records
 
@@ -27,8 +27,7 @@ def topology(
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a picture to FILE, as SVG.")
     ] = None,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Show the disks of a cluster, and where queues are.
 
@@ -41,7 +40,7 @@ def topology(
         rocketray topology
         rocketray --cluster trade topology --svg trade.svg
     """
-    with ask(data) as connection:
+    with ask(common.data) as connection:
         topics = connection.topics.all()
         disks = disk_records(connection, topics)
     names = {disk["name"]: disk["disk"] for disk in disks}
@@ -58,7 +57,7 @@ def topology(
         {"topic": name, "internal": topics[name].internal, "queues": queues}
         for name, queues in by_topic.items()
     ]
-    emit(records, _tables(disks, topics), as_json=as_json)
+    common.emit(records, _tables(disks, topics))
 
 
 def _tables(

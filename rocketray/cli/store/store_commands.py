@@ -31,7 +31,7 @@ from rocketray.cli.arguments.store_directory import (
     SlotsOption,
     open_stores,
 )
-from rocketray.cli.terminal.output import TextTable, as_time, emit, print_records
+from rocketray.cli.terminal.output import TextTable, as_time, emit, table_of
 from rocketray.views.message_records import to_json
 
 from .store_get import get
@@ -98,7 +98,7 @@ def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None
     if not as_json:
         rows = [row | {name: as_time(row[name], exact=True) for name in times} for row in rows]
     columns = ("topic", "queueId", "minOffset", "maxOffset", "messages", *times)
-    print_records(rows, columns, as_json=as_json)
+    emit(rows, table_of(rows, columns), as_json=as_json)
 
 
 def _info(one: OpenStore) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import typer
 
 from rocketray.base.json_fields import json_fields
 from rocketray.cli.arguments.node import connect
-from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.arguments.options import CommonOptions
 from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
-from rocketray.cli.terminal.output import TextTable, emit, progress
+from rocketray.cli.terminal.output import TextTable, progress
 from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.signal_handlers import stop_signals
@@ -38,8 +38,7 @@ def import_messages(
         bool,
         typer.Option("--skip-damaged", help="Count and skip records that cannot be read."),
     ] = False,
-    data: DataOption = DATA_DEFAULT,
-    as_json: JsonOption = False,
+    common: CommonOptions,
 ) -> None:
     """Import a store directory's messages into a running node.
 
@@ -66,14 +65,14 @@ def import_messages(
     foreign = foreign_settings(directory)
     config = foreign.config if foreign else None
     with (
-        connect(data) as connection,
+        connect(common.data) as connection,
         ImportSource(directory, config, clock_ms=system_clock_ms) as source,
     ):
         importer = Importer(source, connection, skip_damaged=skip_damaged)
         chosen = sorted(set(topics)) if topics else None
         importer.prepare(chosen, _queue_counts(directory))
         report = _run(importer, source)
-    emit(json_fields(report), _shown(report), as_json=as_json)
+    common.emit(json_fields(report), _shown(report))
     for topic, reason in report.left_out.items():
         progress(f"topic {topic!r} was left out: {reason}")
     if not report.complete:

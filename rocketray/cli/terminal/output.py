@@ -38,13 +38,11 @@ class TextTable:
     right: Sequence[str] = ()
 
 
-_Record = Mapping[str, Any]
-_Shown = str | TextTable
+Records = Mapping[str, Any] | Iterable[Mapping[str, Any]]
+Shown = str | TextTable | Iterable[str | TextTable]
 
 
-def emit(
-    found: _Record | Iterable[_Record], shown: _Shown | Iterable[_Shown], *, as_json: bool
-) -> None:
+def emit(found: Records, shown: Shown, *, as_json: bool) -> None:
     """Print what a command *found*: as JSON, a line for each record; or as people are *shown* it.
 
     Either is one or several: a record, or records; a line or a table, or lines and tables in their
@@ -120,18 +118,14 @@ def print_table(
         print_line(line)
 
 
-def print_records(
-    records: Iterable[_Record],
+def table_of(
+    records: Iterable[Mapping[str, Any]],
     columns: Sequence[str],
     keys: Mapping[str, str] | None = None,
-    *,
-    as_json: bool,
-) -> None:
-    """Emit records, which people see as a table; *keys* are those not named as their column."""
-    found = list(records)
+) -> TextTable:
+    """Return a table of records; *keys* are those that are not named as their column."""
     shown = [(keys or {}).get(column, column) for column in columns]
-    rows = ([record[key] for key in shown] for record in found)
-    emit(found, TextTable(columns, rows), as_json=as_json)
+    return TextTable(columns, ([record[key] for key in shown] for record in records))
 
 
 def progress(text: str) -> None:

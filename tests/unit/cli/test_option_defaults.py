@@ -75,6 +75,17 @@ def test_a_command_uses_the_file_unless_an_option_is_given(
     assert run_here("logs", "--help").code == 0
 
 
+def test_a_number_in_the_file_is_one_of_an_option_with_a_notation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = "scrub-rate = 0\nqueues-per-process = 4\nallow-predicates = ['a']\njoin = true\n"
+    (tmp_path / "rocketray.toml").write_text(f"[start]\n{settings}")
+    assert "to join a cluster, a node needs its name" in run_here("start").err
+    (tmp_path / "rocketray.toml").write_text("[start]\nqueues-per-process = 0\n")
+    assert "queues" in run_here("start").err
+
+
 def test_a_wrong_file_ends_every_command_but_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from rocketray.broker.disks.joined_cluster import JoinedCluster, write_joined
 from rocketray.cli.arguments import filter_choice
-from rocketray.cli.arguments.filter_choice import chosen_filter, filter_in_files
+from rocketray.cli.arguments.filter_choice import FilterOptions, filter_in_files
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker
@@ -18,25 +18,23 @@ LARGE = FilterName("large")
 
 
 def test_a_name_is_chosen_alone() -> None:
-    assert chosen_filter(LARGE, None, None, None) == LARGE
-    assert chosen_filter(None, None, "a = 1", None) == Subscription.sql("a = 1")
-    assert chosen_filter(None, None, None, None) == Subscription.tags("*")
+    assert FilterOptions(filter_name=LARGE).chosen() == LARGE
+    assert FilterOptions(sql="a = 1").chosen() == Subscription.sql("a = 1")
+    assert FilterOptions().chosen() == Subscription.tags("*")
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "said"),
+    ("options", "said"),
     [
-        (("a", None, None), {}, "leave out --tags"),
-        ((None, "a = 1", "m:f"), {}, "leave out --sql and --where"),
-        ((None, None, None), {"dialect": "rocketmq"}, "leave out --dialect"),
-        ((None, None, None), {"on_error": "skip"}, "leave out --on-filter-error"),
+        ({"tags": "a"}, "leave out --tags"),
+        ({"sql": "a = 1", "where": "m:f"}, "leave out --sql and --where"),
+        ({"dialect": "rocketmq"}, "leave out --dialect"),
+        ({"on_filter_error": "skip"}, "leave out --on-filter-error"),
     ],
 )
-def test_more_beside_a_name_is_refused(
-    given: tuple[Any, Any, Any], options: dict[str, Any], said: str
-) -> None:
+def test_more_beside_a_name_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(typer.BadParameter, match=said):
-        chosen_filter(LARGE, *given, **options)
+        FilterOptions(filter_name=LARGE, **options).chosen()
 
 
 def test_a_disk_that_joined_asks_its_coordinator(

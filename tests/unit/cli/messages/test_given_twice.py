@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import typer
+from support.harness.command_server import run_here
 
 from rocketray.cli.arguments.line_format import LineFormat
-from rocketray.cli.messages.send import send
 
 
 def test_an_option_given_twice_is_an_error() -> None:
-    with pytest.raises(typer.BadParameter, match="property t is given twice"):
-        send("T", "body", properties=["t=1", "t=2"])
+    done = run_here("send", "T", "body", "--property", "t=1", "--property", "t=2")
+    assert (done.code, "property t is given twice" in done.err) == (2, True)
 
 
 def test_a_property_twice_in_a_line_is_an_error() -> None:

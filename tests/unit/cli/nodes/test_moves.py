@@ -11,6 +11,7 @@ import pytest
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import MovedQueue
 from rocketray.broker.topics.placement import QueueMove
+from rocketray.cli.arguments.options import CommonOptions
 from rocketray.cli.nodes import moves
 from rocketray.cli.terminal import progress
 from rocketray.runtime.files.home import Home
@@ -46,7 +47,7 @@ def test_a_move_shows_the_part_of_its_bytes_that_is_copied(
     monkeypatch.setattr(progress, "_EVERY_S", 0.0)
     connection: Any = SimpleNamespace(disks=Disks())
     wanted = [("Trade", QueueMove(queue_id, "", FAR)) for queue_id in (1, 4)]
-    moves._carry_out(connection, HOMES, wanted, as_json=True)
+    moves._carry_out(connection, HOMES, wanted, CommonOptions(as_json=True))
     said = capsys.readouterr()
     steps = [line.partition(" s  ")[2] for line in said.err.splitlines()]
     assert steps == [

@@ -11,7 +11,7 @@ import pytest
 from support.harness.command_server import run_here
 from support.harness.patience import patience
 
-from rocketray.cli.nodes.node_metrics import LOOPBACK, NodeMetrics
+from rocketray.cli.nodes.node_metrics import MetricsOptions, NodeMetrics
 from rocketray.runtime.files.home import settle_identity
 from rocketray.runtime.files.paths import identity_file
 
@@ -68,7 +68,7 @@ def test_a_wrong_option_of_the_metrics_is_told_before_the_node_starts(
 
 
 def test_a_scrape_of_a_node_that_starts_is_told_so() -> None:
-    with NodeMetrics(0, LOOPBACK, None, None, None) as metrics:
+    with NodeMetrics(MetricsOptions(metrics_port=0)) as metrics:
         assert metrics.url is not None
         with pytest.raises(urllib.error.HTTPError) as raised:
             urllib.request.urlopen(metrics.url, timeout=patience(20))

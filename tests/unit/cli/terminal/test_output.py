@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketray.base.json_fields import json_fields
-from rocketray.cli.terminal.output import TextTable, as_time, emit, print_records, print_table
+from rocketray.cli.terminal.output import TextTable, as_time, emit, print_table, table_of
 from rocketray.filters.counters import FilterCounters
 
 
@@ -35,9 +35,9 @@ def test_records_are_lines_of_json_or_the_rows_of_a_table(
 ) -> None:
     records = [{"queueId": 0, "topic": "Trade", "more": [1]}]
     columns, keys = ("topic", "queue"), {"queue": "queueId"}
-    print_records(records, columns, keys, as_json=True)
+    emit(records, table_of(records, columns, keys), as_json=True)
     assert json.loads(capsys.readouterr().out) == records[0]
-    print_records(records, columns, keys, as_json=False)
+    emit(records, table_of(records, columns, keys), as_json=False)
     assert capsys.readouterr().out.split()[-2:] == ["Trade", "0"]
 
 
