@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from support.nodes.local_node import LocalNode
 
 from rocketray.actors.cluster.node import Node
 from rocketray.cli import main
-from rocketray.cli.groups import group_commands
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.filters.subscription import Subscription
 from rocketray.hosting.app_path import load_app
@@ -138,15 +137,13 @@ def test_what_an_encoding_cannot_say_is_printed_as_an_escape(tmp_path: Path) -> 
 
 
 def test_a_table_is_printed_where_the_encoding_has_no_lines_to_draw_it_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: LocalNode,
 ) -> None:
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
-    with LocalNode(tmp_path) as node, redirect_stdout(out):
-        monkeypatch.setattr(group_commands, "ask", lambda _data: nullcontext(node))
-        node.topics.ensure("T", 1)
-        node.consumer("audit", "T", Subscription.tags("Zürich")).close()
-        with pytest.raises(SystemExit) as end:
-            main(["groups", "list"])
+    node.topics.ensure("T", 1)
+    node.consumer("audit", "T", Subscription.tags("Zürich")).close()
+    with redirect_stdout(out), pytest.raises(SystemExit) as end:
+        main(["groups", "list"])
     assert end.value.code == 0
     out.seek(0)
     header, rule, row = out.read().splitlines()

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 from support.harness.command_server import run_here
 from support.nodes.local_node import LocalNode
 
 from rocketray.broker.shards.shard_lookups import QUERY_MAX
-from rocketray.cli.filters import explain, range_causes
 from rocketray.cli.messages import query
 from rocketray.filters.subscription import Subscription
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
-    with LocalNode(tmp_path) as local:
-        for module in (explain, query, range_causes):
-            monkeypatch.setattr(module, "ask", lambda _data: nullcontext(local))
-        local.topics.ensure("T", 1)
-        with local.producer() as producer:
-            producer.send("T", b"one", keys="k")
-        local.consumer("g", "T", Subscription.tags("none")).close()
-        yield local
+def node(node: LocalNode) -> LocalNode:
+    node.topics.ensure("T", 1)
+    with node.producer() as producer:
+        producer.send("T", b"one", keys="k")
+    node.consumer("g", "T", Subscription.tags("none")).close()
+    return node
 
 
 @pytest.mark.usefixtures("node")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from support.harness.command_server import run_here
 from support.nodes.local_node import LocalNode
 
-from rocketray.cli.filters import filter_stats_command
 from rocketray.errors import NodeElsewhereError
 from rocketray.filters.subscription import Subscription
 
@@ -19,20 +16,18 @@ AMOUNTS = (5, 15, "x", 25)
 
 
 @pytest.fixture
-def since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def since(node: LocalNode) -> int:
     """The store time of all messages of a topic but the first one."""
-    with LocalNode(tmp_path) as node:
-        monkeypatch.setattr(filter_stats_command, "ask", lambda _data: nullcontext(node))
-        node.topics.ensure("Trade", 2)
-        with node.producer() as producer:
-            producer.send("Trade", b"", properties={"amount": "99"})
-            time.sleep(0.005)
-            begin_ms = node.clock_ms()
-            for amount in AMOUNTS:
-                producer.send("Trade", b"", properties={"amount": str(amount)})
-        node.consumer("large", "Trade", Subscription.sql("amount > 10")).close()
-        node.consumer("tagged", "Trade", Subscription.tags("pay")).close()
-        yield begin_ms
+    node.topics.ensure("Trade", 2)
+    with node.producer() as producer:
+        producer.send("Trade", b"", properties={"amount": "99"})
+        time.sleep(0.005)
+        begin_ms = node.clock_ms()
+        for amount in AMOUNTS:
+            producer.send("Trade", b"", properties={"amount": str(amount)})
+    node.consumer("large", "Trade", Subscription.sql("amount > 10")).close()
+    node.consumer("tagged", "Trade", Subscription.tags("pay")).close()
+    return begin_ms
 
 
 def test_the_funnel_of_each_group_is_computed_for_what_was_stored_since(since: int) -> None:

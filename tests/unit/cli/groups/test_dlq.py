@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
-
 import pytest
 from support.harness.command_server import run_here
 from support.nodes.local_node import LocalNode
 
 from rocketray.broker.retries.retry_records import dead_lettered
-from rocketray.cli.groups import dlq
 from rocketray.message import Message
 
 LETTERS = "%DLQ%g"
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+def node(node: LocalNode) -> LocalNode:
     """Group g has one dead letter, a message from Mars."""
-    with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(dlq, "ask", lambda _data: nullcontext(local))
-        local.topics.ensure("Trade", 1)
-        local.topics.ensure(LETTERS, 1)
-        with local.producer() as producer:
-            mars = Message("Trade", b"x", "pay", properties={"region": "mars"})
-            stored = local.messages.view(producer.send_many("Trade", [mars])[0].offset_message_id)
-            assert stored is not None
-            letter = dead_lettered(stored, "g", LETTERS, 16, reason="ValueError: no")
-            producer.forward(LETTERS, 0, [letter.message])
-        yield local
+    node.topics.ensure("Trade", 1)
+    node.topics.ensure(LETTERS, 1)
+    with node.producer() as producer:
+        mars = Message("Trade", b"x", "pay", properties={"region": "mars"})
+        stored = node.messages.view(producer.send_many("Trade", [mars])[0].offset_message_id)
+        assert stored is not None
+        letter = dead_lettered(stored, "g", LETTERS, 16, reason="ValueError: no")
+        producer.forward(LETTERS, 0, [letter.message])
+    return node
 
 
 @pytest.mark.usefixtures("node")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,23 +9,19 @@ from support.harness.command_server import run_here
 from support.nodes.apps import numbers, put
 from support.nodes.local_node import LocalNode
 
-from rocketray.cli.groups import group_changes, group_commands
 from rocketray.filters.subscription import Subscription
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
-    with LocalNode(tmp_path) as local:
-        for module in (group_commands, group_changes):
-            monkeypatch.setattr(module, "ask", lambda _data: nullcontext(local))
-        local.topics.ensure("T", 1)
-        put(local, "T", numbers(6), tags="even")
-        put(local, "T", numbers(2), tags="odd")
-        with local.consumer("g", "T", Subscription.tags("even"), client_id="me") as member:
-            while not (found := member.poll(0.1)):
-                pass
-            member.commit("T", 0, int(found[0].queue_offsets[1]) + 1)
-        yield local
+def node(node: LocalNode) -> LocalNode:
+    node.topics.ensure("T", 1)
+    put(node, "T", numbers(6), tags="even")
+    put(node, "T", numbers(2), tags="odd")
+    with node.consumer("g", "T", Subscription.tags("even"), client_id="me") as member:
+        while not (found := member.poll(0.1)):
+            pass
+        member.commit("T", 0, int(found[0].queue_offsets[1]) + 1)
+    return node
 
 
 def run(*arguments: str) -> list[dict[str, Any]]:

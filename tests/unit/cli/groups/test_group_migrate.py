@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -29,13 +26,11 @@ HOSTS = [Host("shop", 3, "running", 0, HostStatus(PLAN, "web1", 4711, True, ()))
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
-    with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(group_changes, "ask", lambda _data: nullcontext(local))
-        there = SimpleNamespace(hosts=lambda _: HOSTS)
-        monkeypatch.setattr(group_changes, "apps_of", lambda _: there)
-        local.topics.ensure("T", 1)
-        yield local
+def node(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> LocalNode:
+    there = SimpleNamespace(hosts=lambda _: HOSTS)
+    monkeypatch.setattr(group_changes, "apps_of", lambda _: there)
+    node.topics.ensure("T", 1)
+    return node
 
 
 def test_what_is_still_to_come_is_said(node: LocalNode) -> None:

@@ -9,9 +9,9 @@ import select
 import signal
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import IO
 
@@ -28,11 +28,9 @@ from rocketray.groups.heartbeat import Heartbeat
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
-    with LocalNode(tmp_path) as local:
-        monkeypatch.setattr(consume, "ask", lambda _data, **_options: nullcontext(local))
-        local.topics.ensure("T", 2)
-        yield local
+def node(node: LocalNode) -> LocalNode:
+    node.topics.ensure("T", 2)
+    return node
 
 
 def bodies(*options: str, max_count: int) -> list[bytes]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 from support.harness.command_server import run_here
@@ -16,13 +12,9 @@ from rocketray.cli.terminal.output import as_time
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
-    module = importlib.import_module("rocketray.cli.messages.send")
-    with LocalNode(tmp_path) as made:
-        made.topics.ensure("Trade", 1)
-        for name in {"ask", "connect"} & vars(module).keys():
-            monkeypatch.setattr(module, name, lambda _data: nullcontext(made))
-        yield made
+def node(node: LocalNode) -> LocalNode:
+    node.topics.ensure("Trade", 1)
+    return node
 
 
 def test_a_message_is_told_with_its_place_id_and_unique_key(node: LocalNode) -> None:

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
-import pytest
 from support.harness.command_server import run_here
 from support.harness.patience import wait_until
 from support.nodes.local_node import LocalNode
 from support.nodes.transactions import begin
 
-from rocketray.cli.messages import transactions
 from rocketray.messaging.producers.producer import NodeProducer
 
 
-def test_what_nobody_has_decided_is_shown_until_somebody_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LocalNode(tmp_path) as node:
-        monkeypatch.setattr(transactions, "ask", lambda _data: nullcontext(node))
-        empty = run_here("transactions")
-        assert (empty.code, "undecided: 0" in empty.out) == (0, True)
-        node.topics.ensure("T", 1)
-        with NodeProducer(node, group="orders", check=lambda _: "unknown") as producer:
-            first, second = (begin(producer, "T", body) for body in (b"a", b"b"))
-            found = wait_for(2)
-            assert [(each["group"], each["halfOffset"], each["checks"]) for each in found] == [
-                ("orders", 0, 0),
-                ("orders", 1, 0),
-            ]
-            assert len(run_here("transactions", "--max", "1", "--json").lines()) == 1
-            shown = run_here("transactions", "--max", "1").out
-            assert found[0]["msgId"] in shown
-            assert found[1]["msgId"] not in shown
-            assert "undecided: 2, committed: 0" in shown
-            first.commit()
-            second.rollback()
-            wait_for(0)
+def test_what_nobody_has_decided_is_shown_until_somebody_does(node: LocalNode) -> None:
+    empty = run_here("transactions")
+    assert (empty.code, "undecided: 0" in empty.out) == (0, True)
+    node.topics.ensure("T", 1)
+    with NodeProducer(node, group="orders", check=lambda _: "unknown") as producer:
+        first, second = (begin(producer, "T", body) for body in (b"a", b"b"))
+        found = wait_for(2)
+        assert [(each["group"], each["halfOffset"], each["checks"]) for each in found] == [
+            ("orders", 0, 0),
+            ("orders", 1, 0),
+        ]
+        assert len(run_here("transactions", "--max", "1", "--json").lines()) == 1
+        shown = run_here("transactions", "--max", "1").out
+        assert found[0]["msgId"] in shown
+        assert found[1]["msgId"] not in shown
+        assert "undecided: 2, committed: 0" in shown
+        first.commit()
+        second.rollback()
+        wait_for(0)
 
 
 def wait_for(count: int) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,7 @@ from rocketray.broker.shards import shard_process
 from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.topic_start import TopicProgress
-from rocketray.cli.nodes import topics
 from rocketray.cli.nodes.topics import TopicWait
-
-
-@pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
-    with LocalNode(tmp_path) as made:
-        monkeypatch.setattr(topics, "ask", lambda _data: nullcontext(made))
-        yield made
 
 
 def test_a_topic_that_is_made_at_once_says_nothing_on_stderr(node: LocalNode) -> None:
@@ -48,9 +39,10 @@ def test_the_same_command_completes_what_was_interrupted_and_says_so(
             raise KeyboardInterrupt
         return make(data, topic, queue_id, *rest, **options)
 
-    monkeypatch.setattr(shard_process, "OwnedShard", interrupted)
     command = "topics", "create", "Trade", "--queues", "12", "--bitmaps", "on"
-    assert run_here(*command).code == 130
+    with monkeypatch.context() as patched:
+        patched.setattr(shard_process, "OwnedShard", interrupted)
+        assert run_here(*command).code == 130
     assert (
         sum(
             process.find("Trade", each) is not None
@@ -59,8 +51,6 @@ def test_the_same_command_completes_what_was_interrupted_and_says_so(
         )
         == 5
     )
-    monkeypatch.undo()
-    monkeypatch.setattr(topics, "ask", lambda _data: nullcontext(node))
     done = run_here(*command, "--json")
     assert done.lines()[0]["bitmaps"] == "on"
     assert done.err == (
