@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if [*(sys.argv[1:] if arguments is None else arguments)] == ["--version"]:
             sys.stdout.write(f"rocketray {__version__}\n")  # the commands take 0.2 s to build
             sys.exit(0)
-        from .application import main as run  # noqa: PLC0415 - see the docstring
+        from .application import main as run  # see the docstring
 
         atexit.register(gc.freeze)  # else Python looks for garbage in all modules at its end: 0.2 s
         if ends_at_once:

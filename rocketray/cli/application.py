@@ -164,7 +164,7 @@ def application(named: str = "") -> typer.Typer:
             if name == "groups":  # who thinks of one group writes it so
                 tree.add_typer(command, name="group", hidden=True)
     if named not in _PLACES:
-        from importlib.metadata import entry_points  # noqa: PLC0415 - only where plug-ins count
+        from importlib.metadata import entry_points  # only where plug-ins count
 
         found = entry_points(group="rocketray.commands")
         for entry in sorted(found, key=lambda each: each.name):

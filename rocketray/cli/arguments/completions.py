@@ -74,7 +74,7 @@ def _keys(ctx: typer.Context, file: str, table: str) -> Iterable[str]:
 
 
 def _table(ctx: typer.Context, file: str, table: str) -> Mapping[Any, Any]:
-    import orjson  # noqa: PLC0415 - for completions alone
+    import orjson
 
     with suppress(OSError, ValueError, KeyError, TypeError, StreamError):
         path = _data(ctx) / "config" / file
@@ -85,7 +85,7 @@ def _table(ctx: typer.Context, file: str, table: str) -> Mapping[Any, Any]:
 
 
 def _logs(ctx: typer.Context, *, of_apps: bool) -> set[str]:
-    from rocketray.runtime.process_logs.log_index import read_logs  # noqa: PLC0415 - for completion
+    from rocketray.runtime.process_logs.log_index import read_logs
 
     with suppress(OSError, StreamError):
         entries = read_logs(_data(ctx))

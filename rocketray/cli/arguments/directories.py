@@ -61,7 +61,7 @@ def none_here(cluster: Cluster, homes: Iterable[Home]) -> str:
 
 
 def _is_here(home: Home) -> bool:
-    from rocketray.runtime.files.home import has_identity  # noqa: PLC0415 - not needed for --help
+    from rocketray.runtime.files.home import has_identity
 
     try:
         return has_identity(Path(home.data), home.uuid)

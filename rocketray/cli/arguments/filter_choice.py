@@ -114,10 +114,8 @@ def filter_in_files(data: Path, topic: str, chosen: Subscription | FilterName) -
     A disk that joined a cluster does not have the filters: then its coordinator is asked.
     """
     if isinstance(chosen, FilterName):
-        from rocketray.broker.disks.joined_cluster import read_joined  # noqa: PLC0415 - slow
-        from rocketray.broker.named_filters.filter_files import (  # noqa: PLC0415 - not for --help
-            filters_in,
-        )
+        from rocketray.broker.disks.joined_cluster import read_joined  # slow
+        from rocketray.broker.named_filters.filter_files import filters_in
 
         if read_joined(data) is not None:
             with ask(data) as node:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def apps_of(node: NodeClient) -> AppsApi:
     """Return the calls about the apps of *node*; Ray is used only if the client has joined it."""
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
-    from rocketray.hosting.apps_api import APPS  # noqa: PLC0415 - not needed for --help
-    from rocketray.runtime.calls.endpoint import client_of  # noqa: PLC0415 - not needed for --help
+    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.hosting.apps_api import APPS
+    from rocketray.runtime.calls.endpoint import client_of
 
     if isinstance(node, LocalClient):
         return client_of(node.transport, APPS)
-    from rocketray.hosting.apps_service import AppsService  # noqa: PLC0415 - Ray
+    from rocketray.hosting.apps_service import AppsService  # Ray
 
     return AppsService(node.cluster)
 

@@ -71,7 +71,7 @@ def connect(data: Path, *, stays: bool = False) -> Connection:
     is_command = ray_stderr_in_file(data)
     said = f"the node on {data}" if isinstance(place, Path) else f"cluster {place.name}"
     with waiting(f"connecting to {said}"):
-        from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - imports Ray
+        from rocketray.actors.client.connection import Connection  # imports Ray
 
         connection = Connection.to(place)
     if is_command and not stays:
@@ -85,11 +85,9 @@ def ask(data: Path, *, stays: bool = False) -> AskedClient:
     On the node's machine it uses the node's own socket, without Ray; else it connects. A command
     that *stays* continues when the node is started again. Raises as :func:`connect`.
     """
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
-    from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - not for --help
-    from rocketray.actors.client.staying_transport import (  # noqa: PLC0415 - not needed for --help
-        StayingTransport,
-    )
+    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.local_transport import open_local
+    from rocketray.actors.client.staying_transport import StayingTransport
 
     place = chosen_place(data)
     opened = StayingTransport.open if stays else open_local
@@ -103,7 +101,7 @@ def asked_node(data: Path) -> AskedNode[AskedClient]:
     A command that uses the node's own socket continues when the node is started again. Raises as
     :func:`connect`, with the first question.
     """
-    from rocketray.actors.client.asked_node import AskedNode, open_node  # noqa: PLC0415 - slow
+    from rocketray.actors.client.asked_node import AskedNode, open_node  # slow
 
     def open_again() -> AskedClient:
         place = chosen_place(data)
@@ -112,7 +110,7 @@ def asked_node(data: Path) -> AskedNode[AskedClient]:
         opened[:] = [ask(data)]
         return opened[0]
 
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
+    from rocketray.actors.client.local_client import LocalClient
 
     opened: list[AskedClient] = []
     return AskedNode(open_again)
@@ -143,7 +141,7 @@ def end_with_node(
     connection: Connection, leave: Callable[[int], object] = os._exit, grace_s: float = _GRACE_S
 ) -> None:
     """Wait until the node's process has ended, and *grace_s* more; then say so and *leave*."""
-    from rocketray.runtime.machine import whereabouts  # noqa: PLC0415 - not needed for --help
+    from rocketray.runtime.machine import whereabouts
 
     description = connection.node
     while description is None or whereabouts(description) != "gone":

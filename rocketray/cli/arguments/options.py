@@ -180,7 +180,7 @@ def chosen_subscription(
     Raises:
         typer.BadParameter: more than one is given, or the expression does not parse.
     """
-    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - not needed for --help
+    from rocketray.filters.subscription import Subscription
 
     given = [
         name for name, value in (("--tags", tags), ("--sql", sql), ("--where", where)) if value
@@ -203,7 +203,7 @@ def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list
     found = sorted(groups, key=lambda each: (each.group, each.topic))
     chosen = [each for each in found if group is None or each.group == group]
     if group is not None and not chosen:
-        from rocketray.services.explaining.suggestions import like  # noqa: PLC0415 - not for --help
+        from rocketray.services.explaining.suggestions import like
 
         meant = like(group, {each.group for each in groups})
         raise ConfigError(f"there is no group {group!r}{meant or '; see: rocketray groups list'}")
@@ -212,7 +212,7 @@ def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list
 
 def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -> None:
     """Warn on stderr if *subscription* probably rejects messages of *topics* that are wanted."""
-    from rocketray.broker.filtering.filter_advice import doubts  # noqa: PLC0415 - not for --help
+    from rocketray.broker.filtering.filter_advice import doubts
 
     for line in doubts(data, topics, subscription):
         progress(f"warning: {line}")
@@ -226,7 +226,7 @@ def tell_note(note: str) -> None:
 
 def tell_doubts_of(node: AskedClient, topics: Iterable[str], subscription: Subscription) -> None:
     """Do the same on the node's machine; on others the messages are not at hand."""
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
+    from rocketray.actors.client.local_client import LocalClient
 
     if isinstance(node, LocalClient):
         for line in node.doubts([*topics], subscription):

@@ -58,7 +58,7 @@ def open_stores(
     Settings that cannot be derived from RocketMQ's files are named on stderr. Raises
     :class:`StoreError`.
     """
-    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.message_store import MessageStore  # imports NumPy
 
     with ExitStack() as stack:
         opened = []
@@ -76,7 +76,7 @@ def store_directories(directory: Path) -> list[Path]:
     Raises:
         StoreError: it is none and holds none, or one without its settings.
     """
-    from rocketray.store.files.store_settings import (  # noqa: PLC0415 - orjson
+    from rocketray.store.files.store_settings import (  # orjson
         is_foreign,
         is_store,
         without_settings,
@@ -109,8 +109,8 @@ def foreign_settings(
     directory: Path, index_hash_slots: int | None = None
 ) -> ForeignSettings | None:
     """Return RocketMQ's settings of *directory*; None for our store. Raises :class:`StoreError`."""
-    from rocketray.store.files.store_settings import is_foreign  # noqa: PLC0415 - imports orjson
-    from rocketray.store.importing.foreign import read_foreign_settings  # noqa: PLC0415 - NumPy
+    from rocketray.store.files.store_settings import is_foreign  # imports orjson
+    from rocketray.store.importing.foreign import read_foreign_settings  # NumPy
 
     if not is_foreign(directory):
         return None

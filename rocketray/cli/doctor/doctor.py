@@ -34,7 +34,7 @@ def doctor(*, common: CommonOptions) -> None:
         rocketray doctor
         rocketray doctor --data /srv/stream --json
     """
-    from .health_facts import findings  # noqa: PLC0415 - not needed for --help
+    from .health_facts import findings
 
     worst = "ok"
     settings = read_settings()

@@ -139,7 +139,7 @@ def _version(name: str) -> str | None:
 
 
 def _java(environ: Mapping[str, str]) -> tuple[int, str] | str:
-    from rocketray.queries.spark.java import find_java  # noqa: PLC0415 - not needed for --help
+    from rocketray.queries.spark.java import find_java
 
     try:
         java = find_java(environ)
@@ -198,8 +198,8 @@ def _newest_ms(data: Path) -> int | None:
 
 
 def _node_ms(data: Path) -> int | None:
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
-    from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - not for --help
+    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.local_transport import open_local
 
     transport = open_local(data.resolve())
     if transport is None:

@@ -103,8 +103,8 @@ def check(
         rocketray filter check "amount > 100 AND region = 'eu'"
         rocketray filter check --tags "pay || order" --topic Trade
     """
-    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - not needed for --help
-    from rocketray.views.filter_records import checked_filter, refused_filter  # noqa: PLC0415 - same
+    from rocketray.filters.subscription import Subscription
+    from rocketray.views.filter_records import checked_filter, refused_filter
 
     if sum(given is not None for given in (expression, tags, filter_name)) != 1:
         raise typer.BadParameter("give one of an SQL92 expression, --tags and --filter")
@@ -181,12 +181,12 @@ def preview(
         rocketray filter preview Trade "amount > 100"
         rocketray filter preview Trade "amount > 100" --rejected --limit 20
     """
-    from rocketray.broker.filtering.left_out import left_out  # noqa: PLC0415 - imports NumPy
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
-    from rocketray.broker.filtering.preview import preview as run  # noqa: PLC0415 - NumPy and Arrow
-    from rocketray.broker.filtering.seen_messages import SeenMessage  # noqa: PLC0415 - Arrow
-    from rocketray.filters.verdict_values import FilterReason  # noqa: PLC0415 - not for --help
-    from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - not for --help
+    from rocketray.broker.filtering.left_out import left_out  # imports NumPy
+    from rocketray.broker.filtering.preview import PreviewRange  # NumPy and Arrow
+    from rocketray.broker.filtering.preview import preview as run  # NumPy and Arrow
+    from rocketray.broker.filtering.seen_messages import SeenMessage  # Arrow
+    from rocketray.filters.verdict_values import FilterReason
+    from rocketray.messaging.api.queues_here import queues_in
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")
@@ -308,8 +308,8 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate_sql(expression: str, request: dict[str, Any]) -> dict[str, Any]:
-    from rocketray.filters.sql92 import compile_expression  # noqa: PLC0415 - not needed for --help
-    from rocketray.filters.sql92.dialect import DEFAULT_DIALECT, DIALECTS  # noqa: PLC0415 - slow
+    from rocketray.filters.sql92 import compile_expression
+    from rocketray.filters.sql92.dialect import DEFAULT_DIALECT, DIALECTS  # slow
 
     properties, dialect = request.get("props"), request.get("dialect", DEFAULT_DIALECT)
     if dialect not in DIALECTS:
@@ -327,11 +327,7 @@ def _evaluate_sql(expression: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evaluate_tag(expression: str | None, tag: object) -> dict[str, Any]:
-    from rocketray.filters.subscription import (  # noqa: PLC0415 - not needed for --help
-        matches_code,
-        matches_exactly,
-        parse,
-    )
+    from rocketray.filters.subscription import matches_code, matches_exactly, parse
 
     if not isinstance(tag, str | None):
         return _failed("parse-error", '"tag" must be a string, or null')

@@ -63,9 +63,9 @@ def diff(
         rocketray filter diff Trade "amount > 10" "amount > 20" --from 2026-11-01
         rocketray filter diff Trade filter:large@1 filter:large
     """
-    from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports NumPy
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
-    from rocketray.messaging.api.queues_here import queues_in  # noqa: PLC0415 - not for --help
+    from rocketray.broker.filtering.filter_diff import diff_filters  # imports NumPy
+    from rocketray.broker.filtering.preview import PreviewRange  # NumPy and Arrow
+    from rocketray.messaging.api.queues_here import queues_in
 
     refuse_cluster("filter diff", data)
     chosen = _filter_of(old, dialect, "OLD"), _filter_of(new, dialect, "NEW")

@@ -157,8 +157,8 @@ def _since(
     node: NodeClient, group: GroupDescription, since_ms: int, max_scan: int
 ) -> tuple[Preview, QueuesHere] | str:
     """Evaluate the filter of *group* on what is stored; return why, if that is not possible."""
-    from rocketray.broker.filtering.preview import PreviewRange, preview  # noqa: PLC0415 - Arrow
-    from rocketray.messaging.api.queues_here import queues_of  # noqa: PLC0415 - not for --help
+    from rocketray.broker.filtering.preview import PreviewRange, preview  # Arrow
+    from rocketray.messaging.api.queues_here import queues_of
 
     topic = node.topics.all().get(group.topic)
     if topic is None:

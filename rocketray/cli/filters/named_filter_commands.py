@@ -63,10 +63,7 @@ def save(
         raise typer.BadParameter("give the filter with --tags, --sql or --where")
     subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
     who = f"{user_name()} on {socket.gethostname()}"
-    from rocketray.views.filter_records import (  # noqa: PLC0415 - not needed for --help
-        named_filter_record,
-        warning_records,
-    )
+    from rocketray.views.filter_records import named_filter_record, warning_records
 
     with ask(common.data) as node:
         saved, is_new = node.named_filters.save(topic, name.name, subscription, note, who)
@@ -178,7 +175,7 @@ def _print(
     by_version: bool = False,
 ) -> None:
     """Print filters with the groups that use them, or *by_version* just that version."""
-    from rocketray.views.filter_records import named_filter_record  # noqa: PLC0415 - not for --help
+    from rocketray.views.filter_records import named_filter_record
 
     records, rows = [], []
     for one in found:
@@ -199,7 +196,7 @@ def _print(
 
 def _warnings(node: AskedClient, topic: str, subscription: Subscription) -> tuple[Advice, ...]:
     """Return the warnings of ``filter check``, with recent messages where they are at hand."""
-    from rocketray.views.filter_records import checked_filter  # noqa: PLC0415 - not for --help
+    from rocketray.views.filter_records import checked_filter
 
     try:
         data = node.files("comparing a filter with messages")

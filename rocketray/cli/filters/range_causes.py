@@ -36,9 +36,7 @@ def print_causes(
     """
     chosen = _range_of(*within)
     with ask(common.data) as node:
-        from rocketray.services.explaining.cause_table import (  # noqa: PLC0415 - NumPy and Arrow
-            explain_range,
-        )
+        from rocketray.services.explaining.cause_table import explain_range  # NumPy and Arrow
 
         found = explain_range(node, group, topic, chosen, tell=_Teller().tell)
     common.emit(_fields(group, topic, found), _shown(found))
@@ -49,7 +47,7 @@ def print_causes(
 def _range_of(
     begin_text: str | None, end_text: str | None, queue_id: int | None, limit: int
 ) -> PreviewRange:
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
+    from rocketray.broker.filtering.preview import PreviewRange  # NumPy and Arrow
 
     begin = None if begin_text is None else parse_bound(begin_text)
     end = None if end_text is None else parse_bound(end_text)

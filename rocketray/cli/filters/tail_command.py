@@ -100,10 +100,7 @@ def tail(
     with stop_signals() as signals, closing(asked_node(common.data)) as asked:
         subscription = asked.ask(lambda node: filter_on_node(node, topic, chosen))
         asked.ask(lambda node: tell_doubts_of(node, [topic], subscription))
-        from rocketray.messaging.remote.disks_tail import (  # noqa: PLC0415 - NumPy and Arrow
-            DisksTail,
-            TailQuery,
-        )
+        from rocketray.messaging.remote.disks_tail import DisksTail, TailQuery  # NumPy and Arrow
 
         hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
         query = TailQuery(topic, subscription, begin, with_rejected=rejected)
@@ -124,7 +121,7 @@ def tail(
 
 def parse_start(text: str) -> TailStart:
     """Return where a tail begins; raises :class:`typer.BadParameter`."""
-    from rocketray.broker.filtering.tail import TailStart  # noqa: PLC0415 - imports NumPy and Arrow
+    from rocketray.broker.filtering.tail import TailStart  # imports NumPy and Arrow
 
     if text in ("latest", "earliest"):
         return TailStart("latest" if text == "latest" else "earliest")

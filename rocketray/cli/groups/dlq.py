@@ -147,7 +147,7 @@ def redrive(
 def _boxes(node: AskedClient) -> list[LetterBox]:
     if _has_no_ray(node):
         return node.letters.boxes()
-    from rocketray.services.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
+    from rocketray.services.admin.dead_letters import letter_boxes  # imports NumPy
 
     return letter_boxes(node)
 
@@ -157,7 +157,7 @@ def _letters(
 ) -> Iterator[tuple[StoredMessage, bool]]:
     if _has_no_ray(node):
         return letters_there(node.letters, group, subscription, topic)
-    from rocketray.services.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
+    from rocketray.services.admin.dead_letters import letters  # imports NumPy
 
     return letters(node, group, subscription, topic)
 
@@ -171,7 +171,7 @@ def _redrive(
 ) -> int:
     if _has_no_ray(node):
         return redrive_there(node.letters, group, subscription, topic, limit)
-    from rocketray.services.admin.dead_letters import redrive as run  # noqa: PLC0415 - imports NumPy
+    from rocketray.services.admin.dead_letters import redrive as run  # imports NumPy
 
     producer = node.producer(ack="disk")
     return run(node, producer, group, subscription, topic=topic, limit=limit)
@@ -179,6 +179,6 @@ def _redrive(
 
 def _has_no_ray(node: AskedClient) -> TypeIs[LocalClient]:
     """Return whether the node's process reads the letters, so that this one need not."""
-    from rocketray.actors.client.local_client import LocalClient  # noqa: PLC0415 - not for --help
+    from rocketray.actors.client.local_client import LocalClient
 
     return isinstance(node, LocalClient)

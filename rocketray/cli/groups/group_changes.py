@@ -152,7 +152,7 @@ def _move(
     time_ms: int | None = None,
     offset: int | None = None,
 ) -> None:
-    from rocketray.services.admin.seeking import carry_out, plan_moves  # noqa: PLC0415 - slow
+    from rocketray.services.admin.seeking import carry_out, plan_moves  # slow
 
     with ask(common.data) as connection:
         found = [
@@ -208,7 +208,7 @@ def migrate(
         rocketray groups migrate audit Trade --sql "amount > 200" --dry-run
         rocketray groups migrate audit Trade --filter large@2
     """
-    from rocketray.services.admin import migration  # noqa: PLC0415 - not needed for --help
+    from rocketray.services.admin import migration
 
     if not abort and not subscribed.is_given:
         raise typer.BadParameter(
@@ -237,10 +237,10 @@ def _compare(
     node: AskedClient, group: str, topic: str, new: Subscription, common: CommonOptions
 ) -> None:
     """Show what the group would get with the new filter, of what it has not read yet."""
-    from rocketray.broker.filtering.filter_diff import diff_filters  # noqa: PLC0415 - imports Arrow
-    from rocketray.broker.filtering.preview import PreviewRange  # noqa: PLC0415 - NumPy and Arrow
-    from rocketray.messaging.api.queues_here import queues_of  # noqa: PLC0415 - not for --help
-    from rocketray.services.admin.waiting_retries import waiting_retries  # noqa: PLC0415 - NumPy
+    from rocketray.broker.filtering.filter_diff import diff_filters  # imports Arrow
+    from rocketray.broker.filtering.preview import PreviewRange  # NumPy and Arrow
+    from rocketray.messaging.api.queues_here import queues_of
+    from rocketray.services.admin.waiting_retries import waiting_retries  # NumPy
 
     there = chosen_groups(node.groups.all(), group)
     found = next((each for each in there if each.topic == topic), None)

@@ -93,7 +93,7 @@ def _shown_progress(
 def _lags_of(
     connection: NodeClient, groups: Sequence[GroupDescription]
 ) -> Iterator[tuple[GroupDescription, dict[int, FilteredLag]]]:
-    from rocketray.messaging.api.node_client import lags_of  # noqa: PLC0415 - not needed for --help
+    from rocketray.messaging.api.node_client import lags_of
 
     topics = connection.topics.all()
     for group, found in zip(groups, lags_of(connection, groups, topics), strict=True):
@@ -210,8 +210,8 @@ def export(
         rocketray groups export ./exported
         rocketray groups export ./exported --data /srv/stream
     """
-    from rocketray.actors.cluster.groups_file import rocketmq_files  # noqa: PLC0415 - imports orjson
-    from rocketray.runtime.files.state_files import write_json  # noqa: PLC0415 - not for --help
+    from rocketray.actors.cluster.groups_file import rocketmq_files  # imports orjson
+    from rocketray.runtime.files.state_files import write_json
 
     files = {directory / name: value for name, value in rocketmq_files(common.data).items()}
     for path in files:

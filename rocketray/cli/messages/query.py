@@ -67,7 +67,7 @@ def query(
     if "" in named:
         raise typer.BadParameter("the id or key to look up is empty")
     begin, end = span_of(begin_ms, end_ms)
-    from rocketray.messaging.api.node_client import of_disks_there  # noqa: PLC0415 - not for --help
+    from rocketray.messaging.api.node_client import of_disks_there
 
     with ask(common.data) as connection:
         node = of_disks_there(connection)

@@ -66,6 +66,6 @@ def staged(
 
 def overview_of(node: NodeClient, most: int) -> StagedOverview:
     """Return what is staged or decided on the first disk of a node."""
-    from rocketray.services.staging.staging_client import StagingClient  # noqa: PLC0415 - pyarrow
+    from rocketray.services.staging.staging_client import StagingClient  # pyarrow
 
     return StagingClient(node.service.place()).calls.overview(most)

@@ -91,12 +91,12 @@ def up(
         rocketray up trade:app --consumers 4 --detach
         rocketray up trade:app --replace
     """
-    from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.hosting.app_path import import_from, load_app  # noqa: PLC0415 - imports Faust
-    from rocketray.hosting.host_actors import find_hosts  # noqa: PLC0415 - imports Ray
-    from rocketray.topology.app.agent import agent_doubts  # noqa: PLC0415 - imports Faust
+    from rocketray.hosting import hosting  # imports Ray and Faust
+    from rocketray.hosting.app_path import import_from, load_app  # imports Faust
+    from rocketray.hosting.host_actors import find_hosts  # imports Ray
+    from rocketray.topology.app.agent import agent_doubts  # imports Faust
 
-    from .app_plan import parse_labels, plan_of, queues_to_read  # noqa: PLC0415 - Ray and Faust
+    from .app_plan import parse_labels, plan_of, queues_to_read  # Ray and Faust
 
     import_from(Path.cwd())
     labels = parse_labels(label or ())
@@ -127,12 +127,9 @@ def up(
 
 def _stay_up(cluster: str, app: str, hosts: list[Host], ended: threading.Event) -> list[str]:
     """Tell what fails until a signal; then take the app down, and return what was not drained."""
-    from rocketray.hosting.code_upload import RENEW_S  # noqa: PLC0415 - imports Ray
-    from rocketray.hosting.host_actors import (  # noqa: PLC0415 - imports Ray
-        find_hosts,
-        take_down,
-    )
-    from rocketray.hosting.hosting import renew_code  # noqa: PLC0415 - Faust
+    from rocketray.hosting.code_upload import RENEW_S  # imports Ray
+    from rocketray.hosting.host_actors import find_hosts, take_down  # imports Ray
+    from rocketray.hosting.hosting import renew_code  # Faust
 
     told = {name: said for name, said, _ in failures_of(hosts)}
     renewed_s = time.monotonic()
@@ -162,13 +159,13 @@ def _replace(
     common: CommonOptions,
 ) -> None:
     """Replace the hosts of the app at *path* that run other code, and show all hosts."""
-    from rocketray.hosting import replacing  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.hosting.app_path import load_app  # noqa: PLC0415 - imports Faust
-    from rocketray.hosting.code_version import code_version  # noqa: PLC0415 - not needed for --help
-    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - not needed for --help
-    from rocketray.runtime.clock import system_clock_ms  # noqa: PLC0415 - not needed for --help
+    from rocketray.hosting import replacing  # imports Ray and Faust
+    from rocketray.hosting.app_path import load_app  # imports Faust
+    from rocketray.hosting.code_version import code_version
+    from rocketray.hosting.host_status import SINKS
+    from rocketray.runtime.clock import system_clock_ms
 
-    from .app_plan import plan_of  # noqa: PLC0415 - imports Ray and Faust
+    from .app_plan import plan_of  # imports Ray and Faust
 
     app = load_app(path)
     version = code_version(path, system_clock_ms())
@@ -237,7 +234,7 @@ def scale(
         rocketray scale shop 4
         rocketray scale shop 1 --json
     """
-    from rocketray.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.hosting import hosting  # imports Ray and Faust
 
     with connect(common.data) as connection, stop_signals() as signals:
         apps = apps_of(connection)
@@ -255,7 +252,7 @@ def scale(
 
 def _warn_of_changed_code(hosts: Sequence[Host], app: str, consumers: int) -> None:
     """Say that new hosts would run other code than those that are up."""
-    from rocketray.hosting.host_status import SINKS  # noqa: PLC0415 - not needed for --help
+    from rocketray.hosting.host_status import SINKS
 
     known = [host.status for host in hosts if host.status is not None and host.number != SINKS]
     of_directory = [each for each in known if each.version is not None and not each.plan.code]

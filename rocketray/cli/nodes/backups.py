@@ -43,8 +43,8 @@ def backup(
         rocketray backup ./monday
         rocketray backup ./monday --data /srv/stream --json
     """
-    from rocketray.broker.backups.backup import back_up  # noqa: PLC0415 - imports NumPy
-    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+    from rocketray.broker.backups.backup import back_up  # imports NumPy
+    from rocketray.cli.terminal.progress import ProgressDisplay  # imports rich
 
     refuse_cluster("backup", common.data)
     begun = time.monotonic()
@@ -84,8 +84,8 @@ def restore(
         rocketray restore ./monday --data ./restored
         rocketray restore ./monday --data ./restored --cluster trial
     """
-    from rocketray.broker.backups import restore as restoration  # noqa: PLC0415 - imports NumPy
-    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+    from rocketray.broker.backups import restore as restoration  # imports NumPy
+    from rocketray.cli.terminal.progress import ProgressDisplay  # imports rich
 
     begun = time.monotonic()
     with ProgressDisplay(sys.stderr) as shown:

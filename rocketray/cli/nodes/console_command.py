@@ -79,11 +79,11 @@ def console(
     place = chosen_place(data)
     if isinstance(place, Cluster):
         place = _disk_here(place) or place
-    import asyncio  # noqa: PLC0415 - not needed for --help
+    import asyncio
 
-    from rocketray.console.access import ConsoleAccess  # noqa: PLC0415 - imports aiohttp
-    from rocketray.console.console_server import ConsoleParts  # noqa: PLC0415 - imports aiohttp
-    from rocketray.console.serving import serve  # noqa: PLC0415 - imports aiohttp
+    from rocketray.console.access import ConsoleAccess  # imports aiohttp
+    from rocketray.console.console_server import ConsoleParts  # imports aiohttp
+    from rocketray.console.serving import serve  # imports aiohttp
 
     access = ConsoleAccess(host, port=port)
     parts = ConsoleParts(
@@ -116,7 +116,7 @@ def _opener(place: Path | Cluster) -> Callable[[], NodeClient]:
     if isinstance(place, Cluster):
         connection = connect(DATA_DEFAULT, stays=True)
         return lambda: connection
-    from rocketray.actors.client.asked_node import open_node  # noqa: PLC0415 - not for --help
+    from rocketray.actors.client.asked_node import open_node
 
     open_node(place).close()
     return lambda: open_node(place)
@@ -128,8 +128,8 @@ def _disk_here(cluster: Cluster) -> Path | None:
     Over the node's own socket the console needs no Ray. This process asks for the disks in another
     one: Ray ends a process that loses it at the wrong moment.
     """
-    from rocketray.actors.client.local_transport import open_local  # noqa: PLC0415 - not for --help
-    from rocketray.runtime.files.home import has_identity  # noqa: PLC0415 - not needed for --help
+    from rocketray.actors.client.local_transport import open_local
+    from rocketray.runtime.files.home import has_identity
 
     for disk in _lines_of("the console does not start", _command(cluster, "topology")):
         if "disk" not in disk:

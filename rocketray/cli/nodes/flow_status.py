@@ -87,7 +87,7 @@ def sample(
     node: NodeClient, groups: Sequence[GroupDescription] | None, *, with_lag: bool
 ) -> FlowSample:
     """Ask *node*, whose groups are *groups*; None if they are closed."""
-    from rocketray.messaging.api.node_client import lag_of, of_disks_there  # noqa: PLC0415 - slow
+    from rocketray.messaging.api.node_client import lag_of, of_disks_there  # slow
 
     node = of_disks_there(node)
     names = [name for name in sorted(node.topics.all()) if not is_system_topic(name)]

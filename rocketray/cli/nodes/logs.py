@@ -79,7 +79,7 @@ def logs(
         rocketray logs shop -f --since 10m
         rocketray logs node -n 50
     """
-    from rocketray.runtime.process_logs.log_tails import LogTail  # noqa: PLC0415 - not for --help
+    from rocketray.runtime.process_logs.log_tails import LogTail
 
     since_ms = None if since is None else parse_since(since)
     logged = _logged(common.data, stays=follow)
@@ -112,7 +112,7 @@ def _logged(data: Path, *, stays: bool) -> _Logged:
     Raises:
         NodeNotRunningError: the cluster does not answer, so its directories are unknown.
     """
-    from rocketray.runtime.process_logs.log_index import read_logs  # noqa: PLC0415 - not for --help
+    from rocketray.runtime.process_logs.log_index import read_logs
 
     cluster = named_cluster(data)
     if cluster is None:
@@ -149,7 +149,7 @@ def _logged(data: Path, *, stays: bool) -> _Logged:
 
 def _logs_here(hosts: Iterable[Host]) -> list[LogEntry]:
     """Return the logs of those hosts of apps that run on this machine, as they say themselves."""
-    from rocketray.runtime.process_logs.log_index import LogEntry  # noqa: PLC0415 - not for --help
+    from rocketray.runtime.process_logs.log_index import LogEntry
 
     return [
         LogEntry(
@@ -165,7 +165,7 @@ def _logs_here(hosts: Iterable[Host]) -> list[LogEntry]:
 
 
 def _show_existing(tails: Sequence[LogTail], since_ms: int | None, lines: int, show: _Show) -> None:
-    from rocketray.runtime.process_logs.log_tails import merged  # noqa: PLC0415 - not for --help
+    from rocketray.runtime.process_logs.log_tails import merged
 
     found = _last_of(merged(tails, since_ms), lines)
     if lines and (found.left or any(tail.was_cut for tail in tails)):
@@ -206,7 +206,7 @@ class _Show:
 
 def _follow(logged: _Logged, name: str | None, tails: list[LogTail], show: _Show) -> None:
     """Print what is appended, also by processes that start meanwhile, until Ctrl-C."""
-    from rocketray.runtime.process_logs.log_tails import LogTail  # noqa: PLC0415 - not for --help
+    from rocketray.runtime.process_logs.log_tails import LogTail
 
     known = {tail.path for tail in tails}
     while True:
@@ -250,7 +250,7 @@ def _tell_of_none(tails: Sequence[LogTail], count: int) -> None:
 
 
 def _show_files(entries: Sequence[LogEntry], common: CommonOptions) -> None:
-    from rocketray.runtime.processes import is_alive  # noqa: PLC0415 - not needed for --help
+    from rocketray.runtime.processes import is_alive
 
     def state(entry: LogEntry) -> str:
         if entry.machine != socket.gethostname():

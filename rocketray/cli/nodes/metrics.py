@@ -58,8 +58,8 @@ def metrics(
         rocketray metrics
         rocketray metrics --once
     """
-    from rocketray.services.metrics.metric_families import metrics_of  # noqa: PLC0415 - slow
-    from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - prometheus_client
+    from rocketray.services.metrics.metric_families import metrics_of  # slow
+    from rocketray.services.metrics.metrics_endpoint import (  # prometheus_client
         Access,
         MetricsEndpoint,
     )
@@ -78,9 +78,9 @@ def metrics(
 
 
 def _printed(node: NodeClient) -> str:
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - 20 ms
+    from prometheus_client import CollectorRegistry, generate_latest  # 20 ms
 
-    from rocketray.services.metrics.metric_families import metrics_of  # noqa: PLC0415 - slow
+    from rocketray.services.metrics.metric_families import metrics_of  # slow
 
     class Once:
         def collect(self) -> list[Metric]:

@@ -175,7 +175,7 @@ def _move_shown(
     connection: NodeClient, topic: str, move: QueueMove, what: str
 ) -> tuple[dict[str, Any], str]:
     """Make a move, and show how far it is."""
-    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+    from rocketray.cli.terminal.progress import ProgressDisplay  # imports rich
 
     with ProgressDisplay(sys.stderr) as shown:
         shown.show(what)
@@ -197,7 +197,7 @@ def _move(
     on_progress: Callable[[RoundProgress], object],
 ) -> tuple[dict[str, Any], str]:
     """Make a move; return its figures, and a text of them."""
-    from rocketray.broker.disks.disks_api import MovedQueue  # noqa: PLC0415 - not needed for --help
+    from rocketray.broker.disks.disks_api import MovedQueue
 
     moved = connection.disks.move(topic, move.queue_id, move.target, _STEP_S)
     while not isinstance(moved, MovedQueue):

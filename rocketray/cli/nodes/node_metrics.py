@@ -79,10 +79,7 @@ class NodeMetrics:
             if replace(options, ray_metrics=False) != MetricsOptions():
                 raise ConfigError("the options --metrics-… need a port: give --metrics-port, too")
             return
-        from rocketray.services.metrics.metrics_endpoint import (  # noqa: PLC0415 - not for help
-            Access,
-            MetricsEndpoint,
-        )
+        from rocketray.services.metrics.metrics_endpoint import Access, MetricsEndpoint
 
         access = Access(
             options.metrics_host,
@@ -100,8 +97,8 @@ class NodeMetrics:
         if self._endpoint is not None or self._with_ray:
             self._connection = node.connection()
         if self._with_ray:
-            from rocketray.runtime.ray_process import ray_metrics  # noqa: PLC0415 - Ray
-            from rocketray.services.metrics.ray_mirror import RayMirror  # noqa: PLC0415 - optional
+            from rocketray.runtime.ray_process import ray_metrics  # Ray
+            from rocketray.services.metrics.ray_mirror import RayMirror  # optional
 
             if not ray_metrics.exports_metrics():
                 progress(_NO_AGENT)
@@ -110,9 +107,7 @@ class NodeMetrics:
             self._mirror.start()
 
     def _read(self) -> list[Metric]:
-        from rocketray.services.metrics.metric_families import (  # noqa: PLC0415 - not for help
-            metrics_of,
-        )
+        from rocketray.services.metrics.metric_families import metrics_of
 
         if self._connection is None:
             raise ActorError("it starts, or stops; scrape again")

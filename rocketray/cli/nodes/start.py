@@ -102,8 +102,8 @@ def start(
     if (named := chosen_cluster()) is not None:  # before the command's name
         cluster, ray_address = named.name, ray_address or named.ray_address
     mode = parse_mode(data_mode)
-    from rocketray.actors.cluster.node import Node  # noqa: PLC0415 - Ray takes a second
-    from rocketray.runtime.process_logs.log_output import own_log  # noqa: PLC0415 - not for --help
+    from rocketray.actors.cluster.node import Node  # Ray takes a second
+    from rocketray.runtime.process_logs.log_output import own_log
 
     progress(f"starting a node on {data.resolve()}")
     options = replace(options, ray_address=ray_address, cluster=cluster, joins=join, data_mode=mode)
@@ -189,7 +189,7 @@ def disk(
 
 def _log_in_file(node: Node) -> None:
     """Log from INFO on to a file of the node; the terminal shows warnings, as before."""
-    from rocketray.runtime.process_logs.log_output import log_in_file  # noqa: PLC0415 - at start
+    from rocketray.runtime.process_logs.log_output import log_in_file
 
     handler = log_in_file(node.data, _PART, [str(Path(node.description()["logs"]) / RAY_LOG)])
     if handler is None:
@@ -226,10 +226,7 @@ def _take_apps_down(cluster: str) -> None:
 
     On another Ray they stay, and wait for the next start of the node.
     """
-    from rocketray.hosting.host_actors import (  # noqa: PLC0415 - Ray takes a second
-        find_hosts,
-        take_down,
-    )
+    from rocketray.hosting.host_actors import find_hosts, take_down  # Ray takes a second
 
     hosts = find_hosts(cluster)
     if hosts:

@@ -91,7 +91,7 @@ class TopicWait:
     def __enter__(self) -> Self:
         """Return this object, with a live line if stderr is a terminal."""
         if sys.stderr.isatty():
-            from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+            from rocketray.cli.terminal.progress import ProgressDisplay  # imports rich
 
             self._live = self._open.enter_context(ProgressDisplay(sys.stderr)).show
         return self
@@ -312,7 +312,7 @@ def _retention(
     age: str | None, size: str | None, present: RetentionPolicy | None = None
 ) -> RetentionPolicy:
     """Return the retention of the two options; one that is absent keeps its value of *present*."""
-    from rocketray.store.retention import KEEP_ALL, RetentionPolicy  # noqa: PLC0415 - not for help
+    from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
     present = present or KEEP_ALL
     return RetentionPolicy(

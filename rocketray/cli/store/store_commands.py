@@ -248,8 +248,8 @@ def scan(
 
 def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterator[StoredMessage]:
     """Return the messages that a consumer with this subscription would get."""
-    from rocketray.filters.expression_filter import ExpressionFilter  # noqa: PLC0415 - NumPy
-    from rocketray.filters.message_filter import MessageFilter  # noqa: PLC0415 - NumPy and Arrow
+    from rocketray.filters.expression_filter import ExpressionFilter  # NumPy
+    from rocketray.filters.message_filter import MessageFilter  # NumPy and Arrow
 
     if chosen.expression_type == "SQL92":
         yield from filter(ExpressionFilter(chosen).matches_record, messages)

@@ -57,8 +57,8 @@ def import_messages(
         rocketray store import ./store --topic Trade
         rocketray store import ./store --all --data /srv/stream
     """
-    from rocketray.services.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - Arrow
+    from rocketray.services.admin.importer import Importer  # imports NumPy
+    from rocketray.store.importing.import_source import ImportSource  # Arrow
 
     if bool(topics) == all_topics:
         raise typer.BadParameter("give --topic, once or more, or --all")
@@ -82,7 +82,7 @@ def import_messages(
 
 
 def _run(importer: Importer, source: ImportSource) -> ImportReport:
-    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
+    from rocketray.cli.terminal.progress import ProgressDisplay  # imports rich
 
     size = max(source.end - source.begin, 1)
     with stop_signals() as signals, ProgressDisplay(sys.stderr) as shown:
@@ -96,7 +96,7 @@ def _run(importer: Importer, source: ImportSource) -> ImportReport:
 
 def _queue_counts(directory: Path) -> dict[str, int]:
     """Return the queues of each topic with files, by the broker's ``config/topics.json``."""
-    from rocketray.runtime.files.state_files import read_json  # noqa: PLC0415 - imports orjson
+    from rocketray.runtime.files.state_files import read_json  # imports orjson
 
     path = directory / "config" / "topics.json"
     with_files = {topic.name for topic in (directory / "consumequeue").glob("*") if topic.is_dir()}

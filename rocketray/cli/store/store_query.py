@@ -174,7 +174,7 @@ def _answer_lines(answers: Answers) -> bool:
 
 
 def _pull_limits(limits: str) -> PullLimits:
-    from rocketray.store.reading.pull import PullLimits  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.reading.pull import PullLimits  # imports NumPy
 
     if limits == "broker":
         return PullLimits.broker()
@@ -183,6 +183,6 @@ def _pull_limits(limits: str) -> PullLimits:
 
 
 def _registered(path: Path | None) -> Registered:
-    from rocketray.filters.consumer_filter_data import read_filters  # noqa: PLC0415 - not for help
+    from rocketray.filters.consumer_filter_data import read_filters
 
     return {} if path is None else read_filters(path)

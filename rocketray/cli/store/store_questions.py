@@ -142,9 +142,9 @@ class Answers:
         return self._stores[0].store, queue
 
     def _filter(self, question: _Question) -> MessageFilterLike:
-        from rocketray.filters.expression_filter import ExpressionFilter  # noqa: PLC0415 - NumPy
-        from rocketray.filters.message_filter import MessageFilter  # noqa: PLC0415 - imports Arrow
-        from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - not for --help
+        from rocketray.filters.expression_filter import ExpressionFilter  # NumPy
+        from rocketray.filters.message_filter import MessageFilter  # imports Arrow
+        from rocketray.filters.subscription import Subscription
 
         if question.text("op").startswith("tag"):
             return MessageFilter(Subscription.tags(question.text("sub", default="*")))

@@ -67,7 +67,7 @@ def verify(
         rocketray store verify ./rocketray-data
         rocketray store verify ./rocketray-data --scrub --rate 4MiB
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    from rocketray.store.recovery.recovery import read_past_recovery  # noqa: PLC0415 - NumPy
+    from rocketray.store.recovery.recovery import read_past_recovery  # NumPy
 
     problems = 0
     for path in store_directories(directory):
@@ -115,8 +115,8 @@ def recover(
         rocketray store recover ./rocketray-data
         rocketray store recover ./store --json
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    from rocketray.store.files.store_settings import Salvage  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - NumPy and Arrow
+    from rocketray.store.files.store_settings import Salvage  # imports NumPy
+    from rocketray.store.message_store import MessageStore  # NumPy and Arrow
 
     for path in store_directories(directory):
         foreign = told_settings(path, index_hash_slots)
@@ -139,7 +139,7 @@ def upgrade(directory: DirectoryArgument, *, as_json: JsonOption = False) -> Non
         rocketray store upgrade ./rocketray-data
         rocketray store upgrade ./rocketray-data --json
     """
-    from rocketray.store.files.store_settings import upgrade_store  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.files.store_settings import upgrade_store  # imports NumPy
 
     for path in store_directories(directory):
         had = upgrade_store(path)

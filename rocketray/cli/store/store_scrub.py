@@ -26,7 +26,7 @@ def scrub_store(path: Path, index_hash_slots: int | None, bytes_a_second: int) -
 
     *bytes_a_second* of 0 are as many as the disk has. Raises :class:`StoreError`.
     """
-    from rocketray.store.recovery.scrub import Scrubber  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.recovery.scrub import Scrubber  # imports NumPy
 
     foreign = told_settings(path, index_hash_slots)
     config = foreign.config if foreign else _settings(path)
@@ -65,10 +65,7 @@ def scrub_store(path: Path, index_hash_slots: int | None, bytes_a_second: int) -
 
 
 def _settings(path: Path) -> StoreConfig:
-    from rocketray.store.files.store_settings import (  # noqa: PLC0415 - orjson
-        read_settings,
-        without_settings,
-    )
+    from rocketray.store.files.store_settings import read_settings, without_settings  # orjson
 
     config = read_settings(path)
     if config is None:
@@ -78,10 +75,10 @@ def _settings(path: Path) -> StoreConfig:
 
 def _end_of(path: Path, index_hash_slots: int | None) -> tuple[int, bool]:
     """Return up to where the log can be read, and whether a process may write it meanwhile."""
-    from rocketray.runtime.files.paths import CONTROL_PAGE  # noqa: PLC0415 - not needed for --help
-    from rocketray.runtime.ipc.control_page_reader import ControlView  # noqa: PLC0415 - NumPy
-    from rocketray.store.files.file_system import SYSTEM_FILES  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.files.open_mark import was_clean  # noqa: PLC0415 - imports NumPy
+    from rocketray.runtime.files.paths import CONTROL_PAGE
+    from rocketray.runtime.ipc.control_page_reader import ControlView  # NumPy
+    from rocketray.store.files.file_system import SYSTEM_FILES  # imports NumPy
+    from rocketray.store.files.open_mark import was_clean  # imports NumPy
 
     if was_clean(path, SYSTEM_FILES):
         with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):

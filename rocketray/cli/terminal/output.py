@@ -107,7 +107,7 @@ def print_table(
 
     The columns in *right* are numbers, and so are those of ``int`` cells, also with None between.
     """
-    from .table import table_lines  # noqa: PLC0415 - commands that print JSON do without rich
+    from .table import table_lines  # commands that print JSON do without rich
 
     values = list(rows)
     by_column = zip(columns, zip(*values, strict=True), strict=bool(values))
