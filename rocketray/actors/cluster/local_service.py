@@ -223,10 +223,7 @@ class LocalService:
 
     def _results(self, request: dict[str, Any]) -> list[Any]:
         endpoints, method, form = self._asked(request)
-        try:
-            arguments, options = form.read(request.get("given"))
-        except ValueError as error:
-            raise ConfigError(f"the arguments of {method.__name__} are invalid: {error}") from None
+        arguments, options = form.read(request.get("given"))
         is_here = endpoints[0].interface in self._are_here
         transport: CallTransport = self._here if is_here else self._transport
         found = transport.call_each(endpoints, method, *arguments, **options)

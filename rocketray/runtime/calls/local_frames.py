@@ -11,10 +11,11 @@ release. So a side ends a connection whose other side is of another release, and
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 from typing import Any
+
+from .call_text import read_text, write_text
 
 REQUEST_MAX_BYTES = 16 * 1024 * 1024
 """The limit of a call: three times one message of 4 MiB, which has 5.3 MiB in base64."""
@@ -30,7 +31,7 @@ class FrameError(Exception):
 
 def write_frame(link: socket.socket, value: Any, max_bytes: int) -> None:
     """Send a frame; raise :class:`FrameError`, before anything is sent, if it is too large."""
-    text = json.dumps(value, separators=(",", ":")).encode()
+    text = write_text(value)
     if len(text) > max_bytes:
         raise FrameError(f"a frame of {len(text)} bytes, and the limit is {max_bytes}")
     link.sendall(_LENGTH.pack(len(text)))
@@ -53,8 +54,8 @@ def read_frame(link: socket.socket, max_bytes: int) -> dict[str, Any] | None:
     if len(text) < size:
         raise FrameError(f"a frame of {size} bytes was cut short after {len(text)}")
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # the latter from arrays in arrays in arrays
+        value = read_text(text)
+    except ValueError as error:
         raise FrameError(f"a frame of {size} bytes is no JSON: {error!r:.100}") from None
     if not isinstance(value, dict):
         raise FrameError(f"a frame is {value!r:.60}, and no object")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NewType, Protocol, TypedDict, Unpack
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, TypedDict, Unpack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.base.limits import Limit, SentTopic
+from rocketray.errors import ConfigError, InvalidNameError, TopicNotFoundError
+from rocketray.runtime.calls.call_text import read_text, write_text
 from rocketray.runtime.calls.value_forms import CallForm, form_of
 
 Offset = NewType("Offset", int)
@@ -74,13 +75,17 @@ JSON = st.recursive(
 
 
 def sent(value: Any) -> Any:
-    return json.loads(json.dumps(value))
+    return read_text(write_text(value))
 
 
 @given(VALUES)
 def test_a_value_comes_back_as_it_was(value: Value) -> None:
     form = form_of(Value)
     assert form.read(sent(form.write(value))) == value
+    beside: list[bytes] = []
+    text = write_text(form.write(value), beside)
+    assert beside == [value.body]
+    assert form.read(read_text(text, [memoryview(value.body)])) == value
 
 
 @given(JSON)
@@ -98,8 +103,20 @@ def test_what_is_no_value_raises_one_error(found: Any) -> None:
         (int, True),
         (int, 1.0),
         (bool, 1),
+        (float, 10**400),
         (str, None),
         (bytes, "no base64"),
+        (memoryview, b"x"),
+        (Annotated[int, Limit(3)], 4),
+        (Annotated[int, Limit(3)], True),
+        (Annotated[float, Limit(3, least=1)], 0.5),
+        (Annotated[float, Limit(3)], float("nan")),
+        (Annotated[float, Limit(3)], "1"),
+        (Annotated[str, Limit(3)], "abcd"),
+        (Annotated[str, Limit(3)], 3),
+        (Annotated[list[int], Limit(2)], ["none", "is", "read"]),
+        (SentTopic, "../up"),
+        (SentTopic, 7),
         (Literal["on"], "off"),
         (Mode, "slow"),
         (Mode, []),
@@ -121,6 +138,16 @@ def test_another_value_is_refused(kind: Any, found: Any) -> None:
 def test_a_type_that_says_too_little_has_no_form(kind: Any) -> None:
     with pytest.raises(TypeError, match="no form"):
         form_of(kind)
+
+
+def test_limits_hold_for_what_is_read() -> None:
+    assert form_of(Annotated[int, Limit(3)]).read(3) == 3
+    assert form_of(Annotated[float, Limit(3)]).read(3) == 3.0
+    assert form_of(Annotated[list[int], Limit(2)]).read([9, 9]) == [9, 9]
+    topics = form_of(dict[SentTopic, Annotated[int, Limit(1)] | None])
+    assert topics.read(sent(topics.write({"Trade": None, "Pay": 1}))) == {"Trade": None, "Pay": 1}
+    with pytest.raises(InvalidNameError, match="a/b"):
+        topics.read([["a/b", 1]])
 
 
 def test_errors_and_paths_are_values() -> None:
