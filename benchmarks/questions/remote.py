@@ -18,8 +18,9 @@ from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import FetchCompression
 from rocketray.messaging.consumers.member import GroupConsumer
+from rocketray.messaging.remote.fetch_api import FETCHES
 from rocketray.messaging.remote.fetched_streams import FetchedStreams
-from rocketray.messaging.remote.sent_fetches import SentFetches
+from rocketray.runtime.calls.endpoint import client_of
 from rocketray_bench.bench_node import (
     bench_node,
     node_processor_s,
@@ -94,7 +95,7 @@ def _join(
 ) -> GroupConsumer:
     """Return a member of a new group that maps nothing."""
     group = f"bench-{time.monotonic_ns()}"
-    fetches = SentFetches(FlightLink(connection.service), compression)
+    fetches = client_of(FlightLink(connection.service, compression), FETCHES)
     streams = FetchedStreams(fetches, group, topic)
     return GroupConsumer(connection, group, topic, Subscription.tags("*"), streams=streams)
 

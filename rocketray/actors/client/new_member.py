@@ -13,8 +13,8 @@ from rocketray.groups.member_options import FetchCompression, MemberOptions, che
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.messaging.remote.disk_streams import DiskStreams
-from rocketray.messaging.remote.fetch_api import FetchApi
-from rocketray.messaging.remote.sent_fetches import SentFetches
+from rocketray.messaging.remote.fetch_api import FETCHES, FetchApi
+from rocketray.runtime.calls.endpoint import client_of
 
 
 def new_member(
@@ -44,4 +44,4 @@ def new_member(
 
 def _gateway(node: NodeClient, compression: FetchCompression | None, disk: str) -> FetchApi:
     """Return the calls of a disk's gateway."""
-    return SentFetches(FlightLink(node.at(disk).service), compression)
+    return client_of(FlightLink(node.at(disk).service, compression), FETCHES)

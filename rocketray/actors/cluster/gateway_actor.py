@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rocketray.actors.client.ray_transport import RayTransport
+from rocketray.broker.fetching.flight_calls import FlightCalls, Served
 from rocketray.broker.fetching.range_api import PlaceApi, RangeApi
 from rocketray.broker.fetching.range_service import RangeService
 from rocketray.broker.fetching.serving_turn import ServingTurn
@@ -22,9 +23,10 @@ from rocketray.broker.retries.dead_letter_api import DeadLettersApi
 from rocketray.errors import StreamError
 from rocketray.kernels import warm
 from rocketray.messaging.api.node_client import NodeClient
-from rocketray.messaging.remote.fetch_calls import calls_of
+from rocketray.messaging.remote.fetch_api import FetchApi
 from rocketray.messaging.remote.fetch_sessions import FetchSessions
-from rocketray.messaging.remote.tail_calls import tail_calls
+from rocketray.messaging.remote.tail_api import TailApi
+from rocketray.messaging.remote.tail_service import TailService
 from rocketray.runtime.calls.endpoint import ServedObjects
 from rocketray.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.runtime.files.home import Home
@@ -63,7 +65,7 @@ class GatewayActor(ServedObjects):
         )
         self._sessions = FetchSessions(node, time.monotonic)
         self._turn = ServingTurn(data)
-        calls = calls_of(self._sessions).beside(tail_calls(data))
+        calls = FlightCalls([Served(FetchApi, self._sessions), Served(TailApi, TailService(data))])
         self._staging: StagingService | None = None
         if not home.is_joined:
             clock = AgeClock(system_clock_ms, steady_clock_ms)

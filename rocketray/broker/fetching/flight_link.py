@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.runtime.calls.endpoint import Endpoint, bulk_wait_s, is_once, method_of
+from rocketray.runtime.calls.value_forms import call_form
 
+from .flight_calls import SentBatch, byte_view, call_name, read_bulk, read_result, write_request
 from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
 from .read_plan import DiskPlace, FetchService
 
-SentBatch = tuple[pa.RecordBatch, bytes | None]
-"""A batch of a stream, and its metadata."""
 ResultT = TypeVar("ResultT")
 # The worst case of an action: a service that breaks off at the end of each attempt, so 61.5 s. One
 # that says nothing costs 20 s, because a call that timed out is not repeated.
-_CALL_S = 20.0  # of an action; a stream has the time that it waits, and the grace
+_CALL_S = 20.0  # of an action; a bulk call has the time that it waits, and the grace
 _GRACE_S = 10.0  # for an answer on its way: 4 MiB at 3.4 Mbit/s
 _ATTEMPTS = 3  # without those that a spare is waited for
 _SPARE_S = 1.5  # a spare runs already, and only has to take the lock and to listen
@@ -43,45 +45,39 @@ class ServiceFinder(Protocol):
 
 
 class FlightLink:
-    """The link of one client; any thread may call.
+    """The link of one client: a ``Caller``; any thread may call.
 
     All calls raise ``ShardUnavailableError`` if the service does not answer, and the errors of the
     service: see sent_errors.py.
     """
 
-    def __init__(self, finder: ServiceFinder) -> None:
-        """Connect with the first call."""
+    def __init__(self, finder: ServiceFinder, compression: str | None = None) -> None:
+        """Connect with the first call; *compression* is that of bulk answers: "lz4" or "zstd"."""
         self._finder = finder
+        self._compression = compression
         self._lock = threading.Lock()
         self._service: FetchService | None = None
         self._open: _Open | None = None
         self._answered: FetchService | None = None  # which has answered a call
 
-    def act(self, name: str, request: bytes) -> bytes:
-        """Call an action, and return its result."""
+    def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of the endpoint's interface, whatever its actor; see ``Caller``.
 
-        def run(link: _Open) -> bytes:
-            options = call_options(link.service, _CALL_S)
-            [result] = link.client.do_action(flight.Action(name, request), options)
-            return bytes(result.body)
-
-        return self._call(run)
-
-    def stream(
-        self,
-        name: str,
-        request: bytes,
-        timeout_s: float,
-        read: Callable[[Iterable[SentBatch]], ResultT],
-    ) -> ResultT:
-        """Call a stream that waits for *timeout_s*; return the result of *read* for its batches."""
-        ticket = ticket_of(name, request)
-
-        def run(link: _Open) -> ResultT:
-            options = call_options(link.service, timeout_s + _GRACE_S)
-            return read(_batches(link.client.do_get(ticket, options)))
-
-        return self._call(run)
+        Raises:
+            InvalidMessageError: this is no answer.
+        """
+        declared = method_of(endpoint.interface, method)
+        assert not is_once(declared), "a call that breaks off is repeated"
+        form, name = call_form(declared), call_name(endpoint.interface, method)
+        wait_s = bulk_wait_s(declared)
+        given = form.write(arguments, options)
+        if wait_s is None:
+            sent, *beside = self._call(partial(_act, name, write_request(given)))
+            text = bytes(sent)
+        else:
+            ticket = ticket_of(name, write_request(given, self._compression))
+            text, beside = self._call(partial(_stream, name, ticket, wait_s + _GRACE_S))
+        return read_result(name, form.result, text, beside)
 
     def _call(self, run: Callable[[_Open], ResultT]) -> ResultT:
         attempts, broken_s = _ATTEMPTS, None
@@ -142,6 +138,19 @@ class _Open:
     service: FetchService
     client: flight.FlightClient
     has_answered: bool = False
+
+
+def _act(name: str, request: bytes, link: _Open) -> list[memoryview]:
+    options = call_options(link.service, _CALL_S)
+    results = link.client.do_action(flight.Action(name, request), options)
+    return [byte_view(result.body) for result in results]
+
+
+def _stream(
+    name: str, ticket: flight.Ticket, timeout_s: float, link: _Open
+) -> tuple[bytes, list[memoryview]]:
+    reader = link.client.do_get(ticket, call_options(link.service, timeout_s))
+    return read_bulk(name, _batches(reader))
 
 
 def _batches(reader: flight.FlightStreamReader) -> Iterator[SentBatch]:

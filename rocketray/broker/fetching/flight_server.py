@@ -1,7 +1,8 @@
 """The Arrow Flight server of a disk: calls by name, each with the token of the service.
 
-A ticket is the name of a stream, a blank, and a request; an action has a name and a request of its
-own. Each waiting call has a thread of gRPC's, which begins as many as there are calls.
+A ticket is the name of a stream or of a bulk call, a blank, and a request; an action has a name and
+a request of its own. flight_calls.py says what is in them. Each waiting call has a thread of
+gRPC's, which begins as many as there are calls.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
@@ -19,40 +19,10 @@ from pyarrow import flight
 from rocketray.errors import ConfigError, StreamError
 from rocketray.runtime.calls.sent_errors import SentError, write_error
 
+from .flight_calls import VALUES, FlightCalls
 from .service_identity import ServiceIdentity
 
 _LOG = logging.getLogger(__name__)
-
-
-class Upload(Protocol):
-    """Takes a request, and the values that come with it."""
-
-    def __call__(self, request: bytes, /, *, values: Iterator[memoryview]) -> None:
-        """Return when what was sent is kept."""
-
-
-@dataclass(frozen=True)
-class FlightCalls:
-    """The calls that a server answers, by their names: each takes a request, and checks it.
-
-    An upload also takes the values of the only column of what is sent. A call raises
-    ``StreamError`` or ``OSError``, which the client gets with its text.
-    """
-
-    streams: Mapping[str, Callable[[bytes], flight.FlightDataStream]] = field(default_factory=dict)
-    actions: Mapping[str, Callable[[bytes], bytes]] = field(default_factory=dict)
-    uploads: Mapping[str, Upload] = field(default_factory=dict)
-
-    def beside(self, others: FlightCalls) -> FlightCalls:
-        """Return these calls, and *others*."""
-        return FlightCalls(
-            {**self.streams, **others.streams},
-            {**self.actions, **others.actions},
-            {**self.uploads, **others.uploads},
-        )
-
-
-NO_CALLS = FlightCalls()
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
@@ -80,22 +50,28 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def do_get(self, _: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Answer a call of a stream, whose batches are made as the client takes them."""
-        name, _, request = ticket.ticket.partition(b" ")
-        return _answered(self._calls.streams, name.decode(errors="replace"), request)
+        called, _, request = ticket.ticket.partition(b" ")
+        name = called.decode(errors="replace")
+        stream = self._calls.streams.get(name)
+        if stream is not None:
+            return _answered(name, stream, request)
+        found = _answered(name, self._calls.find(name), request)
+        options = pa.ipc.IpcWriteOptions(compression=found.compression)
+        return flight.GeneratorStream(VALUES, found.batches(), options=options)
 
     def do_action(self, _: Any, action: flight.Action) -> Iterator[flight.Result]:
-        """Answer an action with one result."""
-        found = _answered(self._calls.actions, action.type, action.body.to_pybytes())
-        return iter([flight.Result(found)])
+        """Answer an action with the text of the answer, and the values beside it."""
+        name = action.type
+        found = _answered(name, self._calls.find(name), action.body.to_pybytes())
+        return map(flight.Result, (found.text, *found.beside))
 
     def do_put(self, _: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take an upload, and confirm it."""
-        name, _, request = descriptor.command.partition(b" ")
-        uploads = {
-            each: partial(upload, values=_values(reader))
-            for each, upload in self._calls.uploads.items()
-        }
-        _answered(uploads, name.decode(errors="replace"), request)
+        called, _, request = descriptor.command.partition(b" ")
+        name = called.decode(errors="replace")
+        upload = self._calls.uploads.get(name)
+        call = None if upload is None else partial(upload, values=_values(reader))
+        _answered(name, call, request)
         writer.write(pa.py_buffer(b"stored"))
 
 
@@ -125,12 +101,12 @@ def _values(reader: Any) -> Iterator[memoryview]:
             yield memoryview(value.as_buffer())
 
 
-def _answered(calls: Mapping[str, Callable[[bytes], Any]], name: str, request: bytes) -> Any:
-    if name not in calls:
+def _answered(name: str, call: Callable[[bytes], Any] | None, request: bytes) -> Any:
+    if call is None:
         text = f"the fetch service has no call {name[:40]!r}: it is of another version"
         raise told(ConfigError(text))
     try:
-        return calls[name](request)
+        return call(request)
     except (StreamError, OSError) as error:
         raise told(error) from None
     except Exception as error:  # noqa: BLE001  # else no log has its traceback

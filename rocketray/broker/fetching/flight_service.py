@@ -21,7 +21,8 @@ from rocketray.runtime.files.fetch_failure import note_failure
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import fetch_service_file
 
-from .flight_server import FlightCalls, FlightServer
+from .flight_calls import FlightCalls
+from .flight_server import FlightServer
 from .read_plan import DiskPlace, FetchService
 from .service_identity import (
     ServiceIdentity,

@@ -21,7 +21,8 @@ from rocketray.store.reading.columns import column_schema
 from rocketray.store.reading.reader import QueueReader
 
 from .bounds import QueuePages
-from .flight_server import NO_CALLS, FlightCalls, told
+from .flight_calls import NO_CALLS, FlightCalls
+from .flight_server import told
 from .flight_service import FlightService
 from .range_api import REPLY_BYTES, DiskQueues, QueueRecords
 from .range_reader import read_range, tell_doubts
@@ -46,7 +47,7 @@ class RangeService:
     ) -> None:
         """Open nothing yet; the service answers *others*, too. See ``FlightService``."""
         self._home = home
-        calls = FlightCalls({RANGE: self._answer}).beside(others)
+        calls = FlightCalls(streams={RANGE: self._answer}).beside(others)
         self.service = FlightService(home, host, calls, has_tls=has_tls, turn=turn)
         """The service, on *host*."""
 

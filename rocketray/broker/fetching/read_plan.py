@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from rocketray.base.limits import Limit, SentOffset, SentQueueId, SentTopic
 from rocketray.errors import StoreError
-from rocketray.filters.subscription import Subscription
 from rocketray.runtime.files.restorations import Restoration
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
-QueueKey = tuple[str, int]
+from .sent_filters import SentTextFilter
+
+QueueKey = tuple[SentTopic, SentQueueId]
 """A topic and a queue id."""
 Warn = Callable[[str], None]
 """Takes a line for the log of the query."""
+_BATCH_ROWS_MAX = 1_000_000  # BATCH_BYTES ends a batch of the least records after 92,000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,8 @@ class Range:
     """The messages of one queue from *start* up to, not including, *stop*; never empty."""
 
     key: QueueKey
-    start: int
-    stop: int
+    start: SentOffset
+    stop: SentOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +87,14 @@ class DiskPlace:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The part that every task of a query shares: picklable, the same for all its ranges."""
+    """The part that every task of a query shares: picklable, the same for all its ranges.
 
-    subscription: Subscription
+    Its limits are those of a plan for another machine: beside the files predicates run, too.
+    """
+
+    subscription: SentTextFilter
     columns: tuple[str, ...]
-    batch_rows: int
+    batch_rows: Annotated[int, Limit(_BATCH_ROWS_MAX, least=1)]
     fail_on_data_loss: bool
 
 

@@ -27,6 +27,7 @@ from typing import Literal
 
 import numpy as np
 
+from rocketray.base.limits import SentOffset, SentQueueId
 from rocketray.broker.topics.queue_views import QueueView
 from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StoreError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
@@ -58,9 +59,9 @@ class TailStart:
     """
 
     kind: Literal["latest", "earliest", "offset", "time"] = "latest"
-    number: int = 0
-    positions: Mapping[int, int] = field(default_factory=dict)
-    stored: Mapping[int, int] = field(default_factory=dict)
+    number: SentOffset = 0
+    positions: Mapping[SentQueueId, SentOffset] = field(default_factory=dict)
+    stored: Mapping[SentQueueId, SentOffset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ def tail(
     with stop_signals() as signals, closing(asked_node(common.data)) as asked:
         subscription = asked.ask(lambda node: filter_on_node(node, topic, chosen))
         asked.ask(lambda node: tell_doubts_of(node, [topic], subscription))
-        from rocketray.messaging.remote.disks_tail import DisksTail, TailQuery  # NumPy and Arrow
+        from rocketray.messaging.remote.disks_tail import DisksTail  # NumPy and Arrow
+        from rocketray.messaging.remote.tail_api import TailQuery  # the same
 
         hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
         query = TailQuery(topic, subscription, begin, with_rejected=rejected)

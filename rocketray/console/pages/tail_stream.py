@@ -28,7 +28,8 @@ from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient
-from rocketray.messaging.remote.disks_tail import AskNode, DisksTail, TailQuery
+from rocketray.messaging.remote.disks_tail import AskNode, DisksTail
+from rocketray.messaging.remote.tail_api import TailQuery
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.views.filter_records import checked_filter, refused_filter
 from rocketray.views.lookups import time_ms_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from rocketray.broker.fetching.flight_link import FlightLink
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.broker.filtering.seen_messages import SeenMessage
-from rocketray.broker.filtering.tail import NO_COUNTS, TailCounts, TailStart, TopicTail
+from rocketray.broker.filtering.tail import NO_COUNTS, TailCounts, TopicTail
 from rocketray.errors import (
     ActorError,
     ConfigError,
@@ -28,11 +28,11 @@ from rocketray.errors import (
     ShardUnavailableError,
     TopicNotFoundError,
 )
-from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient
+from rocketray.runtime.calls.endpoint import client_of
 
 from .fetched_tail import FetchedTail
-from .tail_wire import TailFetch
+from .tail_api import TAILS, TailQuery
 
 _T = TypeVar("_T")
 
@@ -42,16 +42,6 @@ class AskNode(Protocol):
 
     def __call__(self, question: Callable[[NodeClient], _T], /) -> _T:
         """Return the answer; raise what the question raises."""
-
-
-@dataclass(frozen=True, slots=True)
-class TailQuery:
-    """What a tail reads: *topic* through *subscription*; also what that rejects, if so."""
-
-    topic: str
-    subscription: Subscription
-    start: TailStart = field(default_factory=TailStart)
-    with_rejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +226,8 @@ class DisksTail:
                 f"a predicate runs only beside the files, and topic {query.topic!r} has {named.named()}; "
                 "filter by tags or SQL92"
             )
-        link = FlightLink(_Finder(self._ask, part.disk))
-        what = query.topic, query.subscription, start, part.queues
-        return FetchedTail(link.act, TailFetch(*what, query.with_rejected, room=None))
+        service = client_of(FlightLink(_Finder(self._ask, part.disk)), TAILS)
+        return FetchedTail(service, replace(query, start=start), part.queues)
 
     def _unread(self) -> Iterator[UnreadQueues]:
         for disk, part in self._parts.items():

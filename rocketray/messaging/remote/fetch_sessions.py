@@ -270,7 +270,7 @@ class _Session:
         Another call may replace streams meanwhile: those are for a later fetch.
         """
         failed = dict(errors)
-        frames: dict[int, list[bytes]] = {queue_id: [] for queue_id in fetch.queues}
+        frames: dict[int, list[memoryview]] = {queue_id: [] for queue_id in fetch.queues}
         credit = {at: one.credit_bytes for at, one in fetch.queues.items() if one.credit_bytes > 0}
         same = {at for at in credit.keys() & begun.keys() if self._queues.get(at) is begun[at]}
         turns = deque(sorted(same - failed.keys()))
@@ -284,7 +284,7 @@ class _Session:
                 failed[queue_id] = error
                 continue
             if frame is not None:
-                frames[queue_id].append(frame)
+                frames[queue_id].append(memoryview(frame))
                 room -= len(frame)
                 credit[queue_id] -= len(frame)
                 if credit[queue_id] > 0:
@@ -335,7 +335,7 @@ class _SentQueue:
         self.position = batch.next_queue_offset
         return frame
 
-    def reply(self, frames: list[bytes], error: StreamError | OSError | None) -> FetchedQueue:
+    def reply(self, frames: list[memoryview], error: StreamError | OSError | None) -> FetchedQueue:
         """Return the part of a reply about the queue."""
         counters = self._counted + self.stream.counters()
         end = self.stream.visible()

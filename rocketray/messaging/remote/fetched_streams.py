@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.errors import InvalidMessageError, ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.groups.filter_plan import QueuePart
 from rocketray.messaging.consumers.stream_source import MemberBell, QueueBounds, TakenMatches
@@ -115,7 +115,7 @@ class FetchedStreams:
     def attach(self, stream: FetchedStream) -> None:
         """Begin to fetch for *stream*; raises as ``FetchApi.attach``."""
         queues = {stream.queue_id: stream.wanted()}
-        self._gateway.attach(Fetch(self._session, 0, self._group, self.topic, queues))
+        self._gateway.attach(Fetch.of(self._session, 0, self._group, self.topic, queues))
 
     def want(self, stream: FetchedStream) -> None:
         """Have the next fetch begin soon if the one under way does not ask for *stream*."""
@@ -195,6 +195,8 @@ class FetchedStreams:
             self._closed.wait(_RETRY_S)
 
     def _take_in(self, fetch: Fetch, reply: Mapping[int, FetchedQueue]) -> None:
+        if others := sorted(reply.keys() - fetch.queues.keys()):
+            raise InvalidMessageError(f"the gateway answers for other queues: {others}")
         unpacked = {at: _unpacked(fetch.queues[at].position, one) for at, one in reply.items()}
         with self.lock:
             for queue_id, (found, batches) in unpacked.items():
@@ -212,7 +214,7 @@ class FetchedStreams:
         if not queues:
             return None
         self._number += 1
-        return Fetch(self._session, self._number, self._group, self.topic, queues)
+        return Fetch.of(self._session, self._number, self._group, self.topic, queues)
 
     def _keep_fetching(self) -> None:
         while not self._closed.is_set():

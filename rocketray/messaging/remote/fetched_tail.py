@@ -7,15 +7,15 @@ fails, is asked again each ``_RETRY_S``, from the same positions: nothing is los
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rocketray.broker.filtering.seen_messages import SeenMessage, Verdicts
+from rocketray.broker.filtering.seen_messages import SeenEntries, SeenMessage, Verdicts
 from rocketray.broker.filtering.tail import NO_COUNTS, TailCounts
 from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.filters.message_filter import MessageFilter
 
-from .tail_wire import TAIL, TailFetch, TailStep
+from .tail_api import TailApi, TailQuery, TailStep
 
 _RETRY_S = 1.0
 # After a step without messages; doubled, up to 0.25 s. Steps do not wait at the service, which
@@ -28,17 +28,19 @@ _JOIN_S = 1.0
 class FetchedTail:
     """Reads what is new in queues of a topic on one disk; see ``TopicTail``."""
 
-    def __init__(self, call: Callable[[str, bytes], bytes], first: TailFetch) -> None:
-        """Fetch by *call*, of an action of the disk's fetch service; *first* says what and where.
+    def __init__(self, service: TailApi, query: TailQuery, queues: Sequence[int]) -> None:
+        """Fetch *queues* from the *service* of their disk; *query* says where they begin.
 
         Raises:
             FilterError: the filter cannot be used.
         """
-        self._call = call
-        self._verdicts = Verdicts(MessageFilter(first.subscription))
+        self._service = service
+        self._queues = queues
+        self._verdicts = Verdicts(MessageFilter(query.subscription))
         self._lock = threading.Condition()
-        self._next = first  # with the lock, as all below
-        self._step: TailStep | None = None
+        self._next = query  # with the lock, as all below
+        self._room: int | None = None
+        self._step: tuple[TailStep, list[SeenEntries]] | None = None
         self._is_wanted = self._is_closed = False
         self.queue_ids: list[int] = []
         """The queues that are open on the disk, as of the last step."""
@@ -73,9 +75,10 @@ class FetchedTail:
         Raises:
             StreamError: a message that was fetched is damaged.
         """
+        blocks: list[SeenEntries] = []
         with self._lock:
-            step, self._step = self._step, None
-            if step is not None:
+            if self._step is not None:
+                (step, blocks), self._step = self._step, None
                 start = self._next.start
                 positions = _merged(start.positions, step.positions)
                 start = replace(
@@ -86,10 +89,10 @@ class FetchedTail:
                 self.counts += step.counts
                 self.has_more = step.counts != NO_COUNTS
                 self.has_answered = True
-            self._next = replace(self._next, room=room)
+            self._room = room
             self._is_wanted = True
             self._lock.notify_all()
-        for block in () if step is None else step.blocks:
+        for block in blocks:
             for part in block.chunks():
                 yield from self._verdicts.messages(part)
 
@@ -108,8 +111,8 @@ class FetchedTail:
                     self._lock.wait()
                 if self._is_closed:
                     return
-                wanted = self._next
-            is_new = self._fetch(wanted)
+                query, room = self._next, self._room
+            is_new = self._fetch(query, room)
             pause_s = _PAUSE_S if is_new else min(2 * pause_s, _PAUSE_MAX_S)
             with self._lock:
                 if not is_new and not self._is_closed:
@@ -117,12 +120,13 @@ class FetchedTail:
                         lambda: self._is_closed, _RETRY_S if self.unavailable else pause_s
                     )
 
-    def _fetch(self, wanted: TailFetch) -> bool:
+    def _fetch(self, query: TailQuery, room: int | None) -> bool:
         """Fetch a step; return whether it has read messages."""
-        step: TailStep | None = None
+        found: tuple[TailStep, list[SeenEntries]] | None = None
         unavailable = ""
         try:
-            step = TailStep.from_bytes(self._call(TAIL, wanted.to_json()))
+            step = self._service.step(query, self._queues, room)
+            found = step, [frame.entries() for frame in step.frames]
         except ShardUnavailableError as error:
             unavailable = error.reason
         except OffsetOutOfRangeError:  # deleted while it was packed: the next step counts them
@@ -132,9 +136,9 @@ class FetchedTail:
         except Exception as error:  # noqa: BLE001  # else the thread ends without a trace
             unavailable = f"a step of the tail failed: {error!r:.200}"
         with self._lock:
-            self._step, self.unavailable = step, unavailable
+            self._step, self.unavailable = found, unavailable
             self.has_more = self.has_more and not unavailable
-        return step is not None and step.counts != NO_COUNTS
+        return found is not None and found[0].counts != NO_COUNTS
 
 
 def _merged(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:

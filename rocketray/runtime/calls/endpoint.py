@@ -39,7 +39,7 @@ Arguments = ParamSpec("Arguments")
 ResultT = TypeVar("ResultT")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 # Marks on the methods of protocols, so that no transport keeps a list of them.
-_WAITS, _ONCE = "__waits__", "__once__"
+_WAITS, _ONCE, _BULK_S = "__waits__", "__once__", "__bulk_s__"
 
 
 def on_disk(name: str, disk: str) -> str:
@@ -79,11 +79,15 @@ class Endpoint(Generic[InterfaceT]):
     key: tuple[Any, ...] = ()
 
 
-class CallTransport(Protocol):
-    """The way of calls to the processes of a node."""
+class Caller(Protocol):
+    """The way of calls to one process; see :func:`client_of`."""
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the object behind *endpoint*; return its result or raise its error."""
+
+
+class CallTransport(Caller, Protocol):
+    """The way of calls to the processes of a node."""
 
     def call_each(
         self,
@@ -116,6 +120,24 @@ def once(method: _Method) -> _Method:
     return method
 
 
+def bulk(wait_max_s: float) -> Callable[[_Method], _Method]:
+    """Declare a method of an interface whose result has large binary values: frames of messages.
+
+    Between machines it travels as a stream. *wait_max_s* is how long the call takes by itself.
+    """
+
+    def mark(method: _Method) -> _Method:
+        setattr(method, _BULK_S, wait_max_s)
+        return method
+
+    return mark
+
+
+def bulk_wait_s(method: Callable[..., Any]) -> float | None:
+    """Return how long a call takes that was declared :func:`bulk`; None for another one."""
+    return getattr(method, _BULK_S, None)
+
+
 def is_once(method: Callable[..., Any]) -> bool:
     """Return whether no transport may repeat a call of a method."""
     return getattr(method, _ONCE, False)
@@ -138,7 +160,7 @@ def method_of(interface: type, name: str) -> Callable[..., Any]:
 class _Client:
     """An object of an interface whose methods are calls."""
 
-    def __init__(self, transport: CallTransport, endpoint: Endpoint[Any]) -> None:
+    def __init__(self, transport: Caller, endpoint: Endpoint[Any]) -> None:
         self._transport = transport
         self._endpoint = endpoint
 
@@ -150,7 +172,7 @@ class _Client:
         return partial(self._transport.call, self._endpoint, name)
 
 
-def client_of(transport: CallTransport, endpoint: Endpoint[InterfaceT]) -> InterfaceT:
+def client_of(transport: Caller, endpoint: Endpoint[InterfaceT]) -> InterfaceT:
     """Return an object of the endpoint's interface, each method of which calls over *transport*."""
     return cast("InterfaceT", _Client(transport, endpoint))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
+from rocketray.base.limits import Limit, SentTopic
+from rocketray.runtime.calls.endpoint import GATEWAY_NAME, Endpoint
 from rocketray.runtime.files.half_file import BatchName, Half
 
 StagingVerdict = Literal["decided", "repeated"]
 """Whether this call decided the batch, or an earlier one had."""
+_SHOWN_MAX = 1000  # batches in an overview, as ``rocketray staged --max`` allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +100,20 @@ class StagingApi(Protocol):
     def drop(self, batch: BatchName, names: Sequence[str]) -> None:
         """Remove halves of a batch, unless they are decided."""
 
-    def overview(self, most: int) -> StagedOverview:
+    def overview(self, most: Annotated[int, Limit(_SHOWN_MAX)]) -> StagedOverview:
         """Return what is staged or decided, the oldest *most* of it."""
+
+
+class TargetsApi(Protocol):
+    """The call about the topics that rows are staged for."""
+
+    def queues(self, topic: SentTopic) -> int:
+        """Return the number of queues of a topic.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+        """
+
+
+STAGING: Endpoint[StagingApi] = Endpoint(GATEWAY_NAME, StagingApi)
+TARGETS: Endpoint[TargetsApi] = Endpoint(GATEWAY_NAME, TargetsApi)

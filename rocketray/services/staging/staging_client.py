@@ -12,11 +12,13 @@ import time
 from rocketray.broker.fetching.flight_link import FlightLink
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.broker.topics.catalog import TopicCatalog
+from rocketray.runtime.calls.endpoint import client_of
 from rocketray.runtime.files.half_file import BatchName, HalfFile, HalfSink, HalfWriter, new_half
 from rocketray.runtime.files.home import has_identity
 from rocketray.runtime.files.paths import staged_directory
 
-from .sent_staging import HalfUpload, SentStaging
+from .half_upload import HalfUpload
+from .staging_api import STAGING, TARGETS
 
 # Small batches are in their topics within milliseconds; a large one is asked for twenty times a
 # second.
@@ -30,8 +32,10 @@ class StagingClient:
         """Connect with the first call."""
         assert place.service is not None
         self._place, self._service = place, place.service
-        self.calls = SentStaging(FlightLink(_Known(place)).act)
+        link = FlightLink(_Known(place))
+        self.calls = client_of(link, STAGING)
         """The calls to the fetch service of the disk."""
+        self._targets = client_of(link, TARGETS)
         self._is_here = has_identity(place.data, place.uuid) and os.access(place.data, os.W_OK)
         self._queues: dict[str, int] = {}
 
@@ -50,7 +54,7 @@ class StagingClient:
             if self._is_here:
                 self._queues[topic] = TopicCatalog.load(self._place.data).get(topic).queues
             else:
-                self._queues[topic] = self.calls.queues(topic)
+                self._queues[topic] = self._targets.queues(topic)
         return self._queues[topic]
 
     def wait_applied(self, batch: BatchName, timeout_s: float) -> bool:

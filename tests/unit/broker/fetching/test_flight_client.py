@@ -14,8 +14,8 @@ from pyarrow import flight
 from support.harness.patience import patience
 
 from rocketray.broker.fetching import flight_client
+from rocketray.broker.fetching.flight_calls import FlightCalls
 from rocketray.broker.fetching.flight_client import BROKEN_OFF, call_options, open_client, ticket_of
-from rocketray.broker.fetching.flight_server import FlightCalls
 from rocketray.broker.fetching.flight_service import FlightService
 from rocketray.runtime.files.home import Home
 
@@ -80,7 +80,7 @@ def test_a_stream_from_a_machine_that_vanished_ends(
         ends.wait(patience(60))
 
     streams = {"some": lambda _: flight.GeneratorStream(schema, batches())}
-    serving = FlightService(home, HOST, FlightCalls(streams))
+    serving = FlightService(home, HOST, FlightCalls(streams=streams))
     try:
         service = serving.open().service
         assert service is not None

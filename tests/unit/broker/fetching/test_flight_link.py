@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
-import pyarrow as pa
 import pytest
-from pyarrow import flight
 from support.harness.patience import patience
 from support.nodes.watched_proxy import unused_proxy
 
-from rocketray.broker.fetching.flight_link import FlightLink, SentBatch
-from rocketray.broker.fetching.flight_server import FlightCalls
+from rocketray.broker.fetching.flight_calls import Answer, FlightCalls, SentBatch, Served
+from rocketray.broker.fetching.flight_link import FlightLink
 from rocketray.broker.fetching.range_service import RangeService
 from rocketray.broker.fetching.read_plan import DiskPlace, FetchService
 from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StreamError
+from rocketray.runtime.calls.endpoint import Endpoint, bulk, client_of
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import fetch_service_file
 
 HOST = "127.0.0.1"
-SCHEMA = pa.schema([("n", pa.int64())])
 WAITING = 200
+
+
+class EchoApi(Protocol):
+    def echo(self, said: bytes) -> bytes: ...
+
+    @bulk(20.0)
+    def stream(self, said: bytes) -> list[memoryview]: ...
+
+    @bulk(50.0)
+    def wait(self, said: bytes) -> list[memoryview]: ...
+
+
+class OtherApi(Protocol):
+    def echo(self, said: bytes) -> bytes: ...
+
+
+ECHO = Endpoint("gateway", EchoApi)
 
 
 class Echo:
@@ -55,35 +71,26 @@ class Echo:
         return found
 
     def _new(self) -> RangeService:
-        streams = {"echo": self._echo, "wait": self._wait, "half": self._half}
-        calls = FlightCalls(streams, {"echo": self._act})
+        calls = FlightCalls([Served(EchoApi, self)])
         return RangeService(self._home, HOST, has_tls=self._has_tls, others=calls)
 
-    def _act(self, request: bytes) -> bytes:
-        self.actions.append(request)
-        if request == b"fail":
+    def echo(self, said: bytes) -> bytes:
+        self.actions.append(said)
+        if said == b"fail":
             raise PredicateError("no module 'x'")
-        if request == b"missing":
+        if said == b"missing":
             raise FileNotFoundError(2, "No such file", "log/000")
-        if request == b"bug":
+        if said == b"bug":
             raise KeyError("a fault")
-        return request[::-1]
+        return said[::-1]
 
-    def _echo(self, request: bytes) -> flight.FlightDataStream:
-        batches = [(pa.RecordBatch.from_pydict({"n": [*request]}, SCHEMA), request)]
-        return flight.GeneratorStream(SCHEMA, iter(batches))
+    def stream(self, said: bytes) -> list[memoryview]:
+        return [memoryview(said)] * 2
 
-    def _half(self, _: bytes) -> flight.FlightDataStream:
-        def batches() -> Iterator[SentBatch]:
-            yield pa.RecordBatch.from_pydict({"n": [1]}, SCHEMA), b"x"
-            raise ValueError("half of it")
-
-        return flight.GeneratorStream(SCHEMA, batches())
-
-    def _wait(self, request: bytes) -> flight.FlightDataStream:
+    def wait(self, said: bytes) -> list[memoryview]:
         self.waiting.release()
         assert self.go_on.wait(patience(60))
-        return self._echo(request)
+        return self.stream(said)
 
 
 @pytest.fixture(params=["without TLS", "with TLS"])
@@ -95,98 +102,99 @@ def echo(request: pytest.FixtureRequest, home: Home) -> Iterator[Echo]:
 
 
 @pytest.fixture
-def link(echo: Echo) -> FlightLink:
-    return FlightLink(echo)
+def link(echo: Echo) -> EchoApi:
+    return client_of(FlightLink(echo), ECHO)
 
 
-def read(batches: Iterable[SentBatch]) -> list[tuple[list[int], bytes | None]]:
-    return [(batch.column(0).to_pylist(), metadata) for batch, metadata in batches]
-
-
-def test_calls_are_answered_and_the_place_is_asked_for_once(echo: Echo, link: FlightLink) -> None:
+def test_calls_are_answered_and_the_place_is_asked_for_once(echo: Echo, link: EchoApi) -> None:
     assert echo.looks == 0
     for request in (b"x", b"a b", bytes(range(256))):
-        assert link.act("echo", request) == request[::-1]
-        assert link.stream("echo", request, 30, read) == [([*request], request)]
+        assert link.echo(request) == request[::-1]
+        assert link.stream(request) == [request, request]
     assert echo.looks == 1
 
 
 def test_no_call_goes_to_the_proxy_of_the_environment(
-    link: FlightLink, monkeypatch: pytest.MonkeyPatch
+    link: EchoApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with unused_proxy(monkeypatch):
-        assert link.act("echo", b"xy") == b"yx"
-        assert link.stream("echo", b"x", 30, read) == [([*b"x"], b"x")]
+        assert link.echo(b"xy") == b"yx"
+        assert link.stream(b"x") == [b"x", b"x"]
 
 
 def test_errors_of_the_service_are_raised_as_they_were_and_nothing_is_repeated(
-    echo: Echo, link: FlightLink
+    echo: Echo, link: EchoApi
 ) -> None:
     with pytest.raises(PredicateError, match="no module 'x'"):
-        link.act("echo", b"fail")
+        link.echo(b"fail")
     with pytest.raises(FileNotFoundError) as caught:
-        link.act("echo", b"missing")
+        link.echo(b"missing")
     assert caught.value.filename == "log/000"
     assert echo.actions == [b"fail", b"missing"]
-    for name in ("none", "range"):
-        with pytest.raises(ConfigError):
-            link.act(name, b"")
-    with pytest.raises(ConfigError, match="another version"):
-        link.stream("none", b"", 30, read)
     assert echo.looks == 1
+    other = client_of(FlightLink(echo), Endpoint("gateway", OtherApi))
+    with pytest.raises(ConfigError, match=r"no call 'OtherApi\.echo': it is of another version"):
+        other.echo(b"")
 
 
 def test_a_fault_of_the_service_is_told_and_its_log_has_the_traceback(
-    echo: Echo, link: FlightLink, caplog: pytest.LogCaptureFixture
+    echo: Echo, link: EchoApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(StreamError, match=r"failed at 'echo': KeyError\('a fault'\); its log has"):
-        link.act("echo", b"bug")
+    with pytest.raises(StreamError, match=r"at 'EchoApi.echo': KeyError\('a fault'\); its log has"):
+        link.echo(b"bug")
     assert echo.actions == [b"bug"], "the call is not repeated"
     assert "Traceback" in caplog.text
 
 
-def test_a_stream_that_ends_with_a_fault_is_an_error(echo: Echo, link: FlightLink) -> None:
+def test_a_stream_that_ends_with_a_fault_is_an_error(
+    echo: Echo, link: EchoApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Answer.batches
+
+    def half(answer: Answer) -> Iterator[SentBatch]:
+        yield next(whole(answer))
+        raise ValueError("half of it")
+
+    monkeypatch.setattr(Answer, "batches", half)
     with pytest.raises(StreamError) as caught:
-        link.stream("half", b"", 30, read)
+        link.stream(b"x")
     assert f"at {HOST} port {echo.service().port} failed: half of it" in str(caught.value)
     assert "Traceback" not in str(caught.value)
 
 
 def test_a_service_that_was_killed_is_the_same_one_and_a_call_finds_it(
-    echo: Echo, link: FlightLink
+    echo: Echo, link: EchoApi
 ) -> None:
-    link.act("echo", b"x")
+    link.echo(b"x")
     before = echo.service()
     echo.start_again()
-    assert link.act("echo", b"ab") == b"ba"
+    assert link.echo(b"ab") == b"ba"
     assert echo.service() == before
     fetch_service_file(Path(echo._home.data)).unlink()  # with the machine
     echo.start_again()
-    assert link.stream("echo", b"ab", 30, read) == [([97, 98], b"ab")]
+    assert link.stream(b"ab") == [b"ab", b"ab"]
     assert echo.service().token != before.token
 
 
 def test_a_stream_that_waits_when_the_service_is_lost_is_called_again(
-    echo: Echo, link: FlightLink
+    echo: Echo, link: EchoApi
 ) -> None:
     with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(link.stream, "wait", b"a", 30, read)
+        waits = threads.submit(link.wait, b"a")
         assert echo.waiting.acquire(timeout=patience(60))
         lost = threading.Thread(target=echo.start_again)
         lost.start()  # it ends the call: with its answer, or without
         echo.go_on.set()
-        assert waits.result(patience(60)) == [([97], b"a")]
+        assert waits.result(patience(60)) == [b"a", b"a"]
         lost.join()
 
 
-def test_a_call_waits_for_the_spare_and_does_not_ask_where_it_is(
-    echo: Echo, link: FlightLink
-) -> None:
+def test_a_call_waits_for_the_spare_and_does_not_ask_where_it_is(echo: Echo, link: EchoApi) -> None:
     """To ask would wait for a process that starts."""
-    assert link.act("echo", b"x") == b"x"
+    assert link.echo(b"x") == b"x"
     echo.ranges.close()
     with ThreadPoolExecutor(1) as threads:
-        called = threads.submit(link.act, "echo", b"ab")
+        called = threads.submit(link.echo, b"ab")
         time.sleep(0.3)
         echo.start_again()
         assert called.result(patience(60)) == b"ba"
@@ -194,34 +202,34 @@ def test_a_call_waits_for_the_spare_and_does_not_ask_where_it_is(
 
 
 def test_a_service_that_is_not_there_is_named(
-    home: Home, echo: Echo, link: FlightLink, monkeypatch: pytest.MonkeyPatch
+    home: Home, echo: Echo, link: EchoApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = echo.ranges.place()
     echo.ranges.close()
     monkeypatch.setattr(echo.ranges, "place", lambda: place)
     port = place.service and place.service.port
     with pytest.raises(ShardUnavailableError, match=f"at {HOST} port {port} does not answer"):
-        link.act("echo", b"x")
+        link.echo(b"x")
     assert echo.looks == 3, "each attempt asks where it is"
 
 
 def test_a_wrong_token_is_refused(
-    echo: Echo, link: FlightLink, monkeypatch: pytest.MonkeyPatch
+    echo: Echo, link: EchoApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forged = replace(echo.ranges.place(), service=replace(echo.service(), token="forged"))
     monkeypatch.setattr(echo.ranges, "place", lambda: forged)
     with pytest.raises(ShardUnavailableError, match="the token is not that of this service"):
-        link.act("echo", b"x")
+        link.echo(b"x")
     assert echo.actions == []
 
 
-def test_calls_that_wait_keep_no_other_call_waiting(echo: Echo, link: FlightLink) -> None:
+def test_calls_that_wait_keep_no_other_call_waiting(echo: Echo, link: EchoApi) -> None:
     """As many as there may be sessions: each has a thread of its own."""
     with ThreadPoolExecutor(WAITING) as threads:
-        waits = [threads.submit(link.stream, "wait", b"a", 50, read) for _ in range(WAITING)]
+        waits = [threads.submit(link.wait, b"a") for _ in range(WAITING)]
         for _ in range(WAITING):
             assert echo.waiting.acquire(timeout=patience(60))
-        assert link.act("echo", b"ab") == b"ba"
+        assert link.echo(b"ab") == b"ba"
         assert not any(each.done() for each in waits)
         echo.go_on.set()
-        assert [each.result(patience(60)) for each in waits] == [[([97], b"a")]] * WAITING
+        assert [each.result(patience(60)) for each in waits] == [[b"a", b"a"]] * WAITING

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.broker.disks.disk_agent import DiskAgent
-from rocketray.broker.fetching.flight_server import NO_CALLS
+from rocketray.broker.fetching.flight_calls import NO_CALLS
 from rocketray.broker.fetching.flight_service import FlightService
 from rocketray.broker.fetching.service_identity import choose_port
 from rocketray.broker.fetching.serving_turn import ServingTurn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -17,16 +16,12 @@ from support.nodes.shards import Shards
 from support.nodes.watched_proxy import unused_proxy
 
 from rocketray.broker.fetching import range_client, range_reader
+from rocketray.broker.fetching.flight_calls import write_request
 from rocketray.broker.fetching.flight_client import call_options, ticket_of
 from rocketray.broker.fetching.range_reader import BATCH_BYTES, cut_batches
-from rocketray.broker.fetching.range_request import RANGE, RangeRequest
+from rocketray.broker.fetching.range_request import RANGE
 from rocketray.broker.fetching.range_service import RangeService
-from rocketray.broker.fetching.read_plan import (
-    Bounds,
-    DiskPlace,
-    Range,
-    ReadPlan,
-)
+from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, Range, ReadPlan
 from rocketray.broker.fetching.reading import read_part
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.errors import ConfigError, PredicateError, ShardUnavailableError, StoreError
@@ -304,33 +299,44 @@ def test_a_predicate_runs_beside_the_files_if_the_operator_allowed_it(
         service.close()
 
 
+FAR_PLAN = [["TAG", "*", "stop", None, None, ""], ["body"], 10, True]
+
+
 @pytest.mark.parametrize(
-    ("ticket", "said"),
+    ("given", "said"),
     [
-        (b"", "this is no ticket for a range"),
-        (b"[]", "this is no ticket for a range"),
-        (b"{}", "this is no ticket for a range: KeyError"),
-        (b" " * (1 << 20) + b"1", "a ticket of 1048577 bytes"),
-        ({"topic": "../up"}, "'../up'"),
-        ({"topic": 7}, "7"),
-        ({"queueId": -1}, "queueId of a ticket is -1"),
-        ({"start": 9}, "stop of a ticket is 3"),
-        ({"stop": True}, "stop of a ticket is True"),
-        ({"columns": ["secret"]}, "no column 'secret'"),
-        ({"batchRows": 10**9}, "batchRows of a ticket is 1000000000"),
-        ({"subscription": {"expressionType": "SQL92", "expression": "a >"}}, "a >"),
+        (b"", "this is no request"),
+        (b"{}", "of type list; the client is of release None"),
+        (b" " * (1 << 20) + b"1", "a request of 1048577 bytes"),
+        (None, "this is no ticket for a range"),
+        ([], "this is no ticket for a range: 0 values, and not 3"),
+        ([FAR_PLAN, [["../up", 0], 0, 3], False], "'../up'"),
+        ([FAR_PLAN, [[7, 0], 0, 3], False], "7 is not of type str"),
+        ([FAR_PLAN, [["Trade", -1], 0, 3], False], "-1 is no number from 0"),
+        ([FAR_PLAN, [["Trade", 0], 9, 3], False], "a range from 9 to 3"),
+        ([FAR_PLAN, [["Trade", 0], 0, True], False], "True is no number"),
+        ([FAR_PLAN, [["Trade", 0], 0, 3], 1], "1 is not of type bool"),
+        ([[FAR_PLAN[0], ["secret"], 10, True], [["Trade", 0], 0, 3], False], "no column 'secret'"),
+        ([[FAR_PLAN[0], [], 10**9, True], [["Trade", 0], 0, 3], False], "1000000000 is no number"),
+        ([[FAR_PLAN[0], [], 0, True], [["Trade", 0], 0, 3], False], "0 is no number from 1 to"),
         (
-            {"subscription": {"expressionType": "CLASS", "expression": "os:remove"}},
+            [[["SQL92", "a >", "stop", None, None, ""], [], 9, True], [["T", 0], 0, 3], False],
+            "a >",
+        ),
+        (
+            [
+                [["CLASS", "os:remove", "stop", None, None, ""], [], 9, True],
+                [["T", 0], 0, 3],
+                False,
+            ],
             "by tags or sql",
         ),
     ],
 )
 def test_a_ticket_that_is_none_reads_nothing(
-    ticket: bytes | dict[str, Any], said: str, shards: Shards, home: Home
+    given: Any, said: str, shards: Shards, home: Home
 ) -> None:
-    if isinstance(ticket, dict):
-        good = json.loads(RangeRequest(plan(), Range(KEY, 0, 3), is_first=False).to_ticket())
-        ticket = json.dumps(good | ticket).encode()
+    ticket = given if isinstance(given, bytes) else write_request(given)
     shards.fill("Trade", 0, 3)
     service = RangeService(home, HOST)
     try:

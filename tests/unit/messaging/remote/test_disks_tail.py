@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import pytest
 from support.harness.patience import wait_until
 from support.nodes.local_node import LocalNode
 
+from rocketray.broker.fetching.flight_calls import FlightCalls, Served
 from rocketray.broker.fetching.range_service import RangeService
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.broker.filtering.seen_messages import SeenMessage
@@ -21,6 +23,7 @@ from rocketray.broker.filtering.tail import TailStart, TopicTail
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import (
     ConfigError,
+    CorruptRecordError,
     InvalidMessageError,
     NodeElsewhereError,
     NodeNotRunningError,
@@ -29,10 +32,11 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.messaging.remote import tail_calls as tail_calls_module
-from rocketray.messaging.remote.disks_tail import DisksTail, TailQuery, UnreadQueues
-from rocketray.messaging.remote.tail_calls import tail_calls
-from rocketray.messaging.remote.tail_wire import TailFetch, TailStep
+from rocketray.messaging.remote import tail_service
+from rocketray.messaging.remote.disks_tail import DisksTail, UnreadQueues
+from rocketray.messaging.remote.tail_api import SeenFrame, TailApi, TailQuery
+from rocketray.messaging.remote.tail_service import TailService
+from rocketray.runtime.calls.value_forms import call_form
 from rocketray.runtime.files.home import Home, settle_identity
 
 _T = TypeVar("_T")
@@ -76,7 +80,8 @@ class TwoDisks:
     def serve(self) -> None:
         """Answer as the other disk's fetch service does."""
         home = Home(str(self.node.data), settle_identity(self.node.data), "far")
-        self.service = RangeService(home, "127.0.0.1", others=tail_calls(self.node.data))
+        calls = FlightCalls([Served(TailApi, TailService(self.node.data))])
+        self.service = RangeService(home, "127.0.0.1", others=calls)
         self.service.service.open_again()
 
     def stop(self) -> None:
@@ -230,12 +235,15 @@ def test_a_disk_that_does_not_answer_is_named_and_the_others_are_read(node: Loca
 def test_a_disk_that_fails_is_named_and_asked_again(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_: object) -> None:
+        raise CorruptRecordError("log/0", 0, "as the test wants")
+
     with two_disks(node) as disks, monkeypatch.context() as failing:
-        failing.setattr(TailFetch, "to_json", lambda _: b"{}")
+        failing.setattr(TailService, "step", fail)
         with tail_of(disks, TailQuery("Trade", EVERYTHING, EARLIEST)) as tail:
             assert len(read_all(tail)) == COUNT // 2
             [unread] = tail.unread
-            assert "this is no step of a tail" in unread.reason
+            assert "as the test wants" in unread.reason
             failing.undo()
             assert len(await_numbers(tail, COUNT // 2)) == COUNT // 2
             assert tail.unread == []
@@ -311,17 +319,16 @@ def test_an_answer_has_a_limit_and_a_message_above_it_comes_alone(
     topic = f"Large-{limit}-{room}"
     node.topics.ensure(topic, 1)
     send(node, topic, range(3), 1, size=1000)
-    monkeypatch.setattr(tail_calls_module, "STEP_BYTES", limit)
-    answer = tail_calls(node.data).actions["tail"]
+    monkeypatch.setattr(tail_service, "STEP_BYTES", limit)
+    query = TailQuery(topic, EVERYTHING, EARLIEST)
     sizes, unshown = [], 0
-    start = EARLIEST
     while True:
-        fetch = TailFetch(topic, EVERYTHING, start, (0,), with_rejected=False, room=room)
-        step = TailStep.from_bytes(answer(fetch.to_json()))
-        if not step.blocks:
+        step = TailService(node.data).step(query, [0], room)
+        if not step.frames:
             break
-        sizes.append([len(block.entries) for block in step.blocks])
+        sizes.append([len(frame.entries().entries) for frame in step.frames])
         start = TailStart("earliest", positions=step.positions, stored=step.stored)
+        query = replace(query, start=start)
         unshown += step.counts.unshown
     assert sizes == (expected if room is None else expected[:1])
     assert unshown == (0 if room is None else 3 - sizes[0][0])
@@ -333,30 +340,37 @@ def test_a_predicate_is_refused_where_files_are_elsewhere(node: LocalNode) -> No
         DisksTail(disks.ask, TailQuery("Trade", where))
 
 
+FILTER, START = ["TAG", "*", "stop", None, None, ""], ["earliest", 0, [], []]
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("given", "said"),
     [
-        (b"{}", "this is no step of a tail"),
-        (b"[", "this is no step of a tail"),
-        (b" " * ((1 << 20) + 1), "at most"),
-        (
-            TailFetch(
-                *("T", Subscription.where("a:b"), EARLIEST, (0,)), with_rejected=False, room=1
-            ).to_json(),
-            "runs no predicates",
-        ),
-        (
-            TailFetch("T", EVERYTHING, EARLIEST, (0,), with_rejected=False, room=-1).to_json(),
-            "-1 is no number",
-        ),
+        ([], "the arguments of step are invalid"),
+        ([["../up", FILTER, START, False], [0], 1], "'../up'"),
+        ([["T", ["CLASS", "a:b", "stop", None, None, ""], START, False], [0], 1], "no predicates"),
+        ([["T", FILTER, ["first", 0, [], []], False], [0], 1], "'first' is not one of"),
+        ([["T", FILTER, ["offset", -1, [], []], False], [0], 1], "-1 is no number"),
+        ([["T", FILTER, ["earliest", 0, [[0, -1]], []], False], [0], 1], "-1 is no number"),
+        ([["T", FILTER, START, False], [1 << 31], 1], "is no number"),
+        ([["T", FILTER, START, False], [0], -1], "-1 is no number"),
+        ([["T", FILTER, START, False], [0], 10_001], "10001 is no number"),
     ],
 )
-def test_another_request_is_refused(text: bytes, said: str) -> None:
+def test_another_request_is_refused(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        TailFetch.from_json(text)
+        call_form(TailApi.step).read([given, {}])
 
 
-@pytest.mark.parametrize("answer", [b"", b"\x01", b"\x02\0\0\0{}", b"\xff\xff\xff\xffx"])
-def test_another_answer_is_refused(answer: bytes) -> None:
-    with pytest.raises(InvalidMessageError, match="this is no step of a tail"):
-        TailStep.from_bytes(answer)
+def test_a_frame_that_does_not_fit_its_codes_is_refused(node: LocalNode) -> None:
+    query = TailQuery("Trade", Subscription.tags("Aa"), EARLIEST, with_rejected=True)
+    [frame, *_] = TailService(node.data).step(query, [0], None).frames
+    for change in (
+        {"codes": [1, 2]},
+        {"codes": [1 << 64] * len(frame.codes)},
+        {"frame": memoryview(b"")},
+        {"frame": frame.frame[:-1]},
+    ):
+        with pytest.raises(InvalidMessageError):
+            replace(frame, **change).entries()
+    assert isinstance(frame, SeenFrame)

@@ -72,7 +72,7 @@ class Calls:
     def wanted(self, *positions: int, credit: int = CREDIT, part: QueuePart = PART) -> Fetch:
         self.number += 1
         queues = {at: QueueFetch(part, one, credit) for at, one in enumerate(positions)}
-        return Fetch(self._name, self.number, "g", "Trade", queues)
+        return Fetch.of(self._name, self.number, "g", "Trade", queues)
 
     def fetch(self, *positions: int, credit: int = CREDIT) -> dict[int, FetchedQueue]:
         return self._sessions.fetch(self.wanted(*positions, credit=credit), 0)
@@ -131,7 +131,7 @@ def test_a_queue_without_credit_keeps_its_stream_and_one_that_is_not_named_loses
     first = calls.fetch(0, 0)
     calls.number += 1
     without = {0: QueueFetch(PART, 2, 0), 1: QueueFetch(PART, 2, CREDIT)}
-    assert sessions.fetch(Fetch("one", calls.number, "g", "Trade", without), 0).keys() == {1}
+    assert sessions.fetch(Fetch.of("one", calls.number, "g", "Trade", without), 0).keys() == {1}
     assert calls.fetch(2, 2)[0].stream == first[0].stream
     streams = broker.node.filter.statistics().streams
     calls.fetch(2)
@@ -212,7 +212,7 @@ def test_names_that_are_no_names_are_refused(sessions: FetchSessions) -> None:
     with pytest.raises(InvalidNameError):
         sessions.bounds("../Trade", 0)
     with pytest.raises(InvalidNameError):
-        sessions.fetch(Fetch("one", 1, "g", "../Trade", {}), 0)
+        sessions.fetch(Fetch.of("one", 1, "g", "../Trade", {}), 0)
     with pytest.raises(ShardUnavailableError):
         sessions.bounds("Trade", 4)
 
@@ -314,7 +314,7 @@ def test_a_fetch_that_waits_returns_when_a_stream_begins(sessions: FetchSessions
     """It may wait for the stream that is replaced."""
     calls = Calls(sessions)
     waiting = Waiting(sessions, calls.wanted(0))
-    sessions.attach(Fetch("one", 0, "g", "Trade", {0: QueueFetch(OTHER_PART, 0, CREDIT)}))
+    sessions.attach(Fetch.of("one", 0, "g", "Trade", {0: QueueFetch(OTHER_PART, 0, CREDIT)}))
     assert waiting.get() == {}
     assert calls.fetch(0)[0].error is None
 
@@ -324,7 +324,7 @@ def test_a_filter_that_is_away_is_called_once_a_fetch(
 ) -> None:
     send(broker, 3, 1)
     calls, tried = Calls(sessions), []
-    sessions.attach(Fetch("one", 0, "g", "Trade", {3: QueueFetch(PART, 0, CREDIT)}))
+    sessions.attach(Fetch.of("one", 0, "g", "Trade", {3: QueueFetch(PART, 0, CREDIT)}))
 
     def be_away(stream: QueueStream) -> None:
         tried.append(stream.queue_id)
@@ -372,7 +372,7 @@ def test_a_session_whose_call_takes_long_is_not_idle(
         meanwhile.setattr(QueueStream, "attach", take_long)
         found = calls.fetch(0)[0]
         assert offsets(found) == [0]
-        sessions.attach(Fetch("one", 0, "g", "Trade", {1: QueueFetch(PART, 0, CREDIT)}))
+        sessions.attach(Fetch.of("one", 0, "g", "Trade", {1: QueueFetch(PART, 0, CREDIT)}))
     sessions.sweep()
     assert calls.fetch(1)[0].stream == found.stream
 

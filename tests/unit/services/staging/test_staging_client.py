@@ -22,9 +22,11 @@ from rocketray.errors import (
 )
 from rocketray.runtime.files.half_file import BatchName, Half
 from rocketray.runtime.files.paths import staged_directory
+from rocketray.services.staging import staging_calls as staging_calls_module
+from rocketray.services.staging.half_upload import HalfUpload
 from rocketray.services.staging.message_rows import MessageRows
-from rocketray.services.staging.sent_staging import HalfUpload
 from rocketray.services.staging.staging_api import StagedBatch
+from rocketray.services.staging.staging_calls import staging_calls
 from rocketray.services.staging.staging_client import StagingClient
 from rocketray.testing import Broker
 
@@ -129,14 +131,17 @@ def test_an_upload_that_is_not_a_whole_half_leaves_nothing(
     broken.discard()
 
 
-def test_a_request_of_another_version_is_refused(
-    service: tuple[Broker, SteppedStaging, DiskPlace],
+def test_a_request_has_a_limit_and_says_what_to_do(
+    service: tuple[Broker, SteppedStaging, DiskPlace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, place = service
-    client = StagingClient(place)
-    for name in ("decide-staged", "publish", "is-applied", "drop-staged", "staged"):
-        with pytest.raises(ConfigError, match="the client is of another version"):
-            client.calls._act(name, b'{"a": []}')
+    broker, staging, place = service
+    monkeypatch.setattr(staging_calls_module, "_REQUEST_MAX_BYTES", 1000)
+    decide = staging_calls(broker.data, staging, broker.topics).find("StagingApi.decide")
+    assert decide is not None
+    with pytest.raises(ConfigError, match="the limit is 1000; write with fewer tasks"):
+        decide(b" " * 1001)
+    with pytest.raises(ConfigError, match="1001 is no number from 0 to 1000"):
+        StagingClient(place).calls.overview(1001)
 
 
 def test_a_service_that_is_gone_is_named(

@@ -1,9 +1,8 @@
-"""The calls of a task and of a driver about staged batches, as they are sent; and uploads."""
+"""Uploads of halves to the first disk of a node, from tasks on other machines."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,60 +18,13 @@ from rocketray.broker.fetching.flight_client import (
 )
 from rocketray.broker.fetching.read_plan import FetchService
 from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.runtime.files.half_file import BatchName, Half
 
-from .staging_api import StagedBatch, StagedOverview, StagingVerdict
-from .staging_wire import (
-    CHUNKS,
-    DECIDE,
-    DROP,
-    IS_APPLIED,
-    OVERVIEW,
-    PUBLISH,
-    QUEUES,
-    UPLOAD,
-    batch_to_json,
-    overview_from_json,
-)
-
+UPLOAD = "half"
+"""The name of the uploads at the fetch service; the request is the name of a half."""
+CHUNKS = pa.schema({"chunk": pa.large_binary()})
+"""The schema of an upload: the bytes of a half, in order."""
 _CHUNK_BYTES = 1024 * 1024  # a frame may be small, and each batch of a stream has a header
 _RETRY_AFTER_MS = 1000  # Ray starts a gateway that ended again; the spare answers before
-
-
-class SentStaging:
-    """The calls of ``StagingApi`` to a fetch service, over *act*: see ``FlightLink.act``."""
-
-    def __init__(self, act: Callable[[str, bytes], bytes]) -> None:
-        self._act = act
-
-    def decide(self, wanted: StagedBatch) -> StagingVerdict:
-        """See ``StagingApi``."""
-        is_first = self._act(DECIDE, batch_to_json(wanted)) == b"decided"
-        return "decided" if is_first else "repeated"
-
-    def publish(self, name: BatchName, halves: Sequence[Half]) -> None:
-        """See ``StagingApi``."""
-        self._act(PUBLISH, _json([name, halves]))
-
-    def is_applied(self, batch: BatchName) -> bool:
-        """See ``StagingApi``."""
-        return self._act(IS_APPLIED, _json(batch)) == b"true"
-
-    def drop(self, batch: BatchName, names: Sequence[str]) -> None:
-        """See ``StagingApi``."""
-        self._act(DROP, _json([batch, names]))
-
-    def overview(self, most: int) -> StagedOverview:
-        """See ``StagingApi``."""
-        return overview_from_json(json.loads(self._act(OVERVIEW, _json(most))))
-
-    def queues(self, topic: str) -> int:
-        """Return the number of queues of a topic.
-
-        Raises:
-            TopicNotFoundError: there is no such topic.
-        """
-        return int(self._act(QUEUES, _json(topic)))
 
 
 class HalfUpload:
@@ -131,7 +83,3 @@ class HalfUpload:
                 f"the fetch service at {self._service.host} port {self._service.port} broke an "
                 f"upload off: {error}",
             ) from error
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode()
