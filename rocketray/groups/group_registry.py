@@ -107,6 +107,7 @@ class GroupRegistry:
             # It was silent for too long: its commits count where no other member took the queue.
             lapsed = membership.owners.lapsed(process_name(beat.member, beat.instance))
             membership.owners.forget(lapsed)
+            membership.roster.note_left(beat)
             self._take_offsets(beat, lapsed)
             return
         name, member = entry
@@ -114,6 +115,7 @@ class GroupRegistry:
         if not beat.is_broadcast:
             self._take_offsets(beat, membership.owned(name) & (beat.held | member.held))
         membership.forget_member(name)
+        membership.roster.note_left(beat)
         self.moves.carry_out(beat.group, beat.topic, membership)
 
     def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:

@@ -11,9 +11,9 @@ Invariants
      member took them, or they were to be read from another offset or with another filter: no
      member can have read further meanwhile.
   5. A heartbeat whose number is not newer than the last one's changes nothing, also after its
-     process left or was removed. An owner's commits count only if it reported in this heartbeat or
-     the one before that it holds the queue: the commits of an owner that does not know it is the
-     owner are from an earlier ownership.
+     process left or was removed, and the coordinator was restarted. An owner's commits count only
+     if it reported in this heartbeat or the one before that it holds the queue: the commits of an
+     owner that does not know it is the owner are from an earlier ownership.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Membership:
 
     def expire(self, now_ms: int) -> None:
         """Remove the members that were silent for longer than ``SESSION_TIMEOUT_MS``."""
+        self.roster.forget_gone(now_ms)
         for name, member in self.roster.every.items():
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
                 process = process_name(name.partition("\n")[0], member.instance)
@@ -194,7 +195,7 @@ class Memberships:
             _MEMBERSHIPS: {
                 f"{topic}@{group}": membership.to_json()
                 for (group, topic), membership in self._memberships.items()
-                if membership.roster.every
+                if membership.roster.every or membership.roster.gone
             },
         }
 

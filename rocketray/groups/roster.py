@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rocketray.errors import StrategyConflictError, StreamError
 from rocketray.filters.counters import FilterCounters
@@ -16,6 +16,17 @@ from .handover import process_name
 from .heartbeat import AppInstance, Heartbeat
 
 _FORMER_MAX = 100  # replaced processes that are still recognised and refused
+# A report is on its way while its call waits, for CALL_TIMEOUT_S = 60 s, or until a coordinator
+# that starts again gets it from Ray. Later a removed process is forgotten, else the snapshot of all
+# groups would have up to a hundred for each group that ever had members.
+_LATE_MS = 300_000
+
+
+class _Removed(NamedTuple):
+    """A removed process: the number of its last report, and when that came."""
+
+    number: int
+    seen_ms: int
 
 
 @dataclass(slots=True)
@@ -79,7 +90,8 @@ class Roster:
     members: dict[str, MemberState] = field(default_factory=dict)
     predecessors: dict[str, MemberState] = field(default_factory=dict)  # by their names in owners
     former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
-    gone: dict[str, int] = field(default_factory=dict)  # the last reports of removed processes
+    gone: dict[str, _Removed] = field(default_factory=dict)
+    """Removed processes, of which a report may still be on its way, by their names."""
     changed: bool = False
 
     @property
@@ -100,7 +112,8 @@ class Roster:
         """Return whether this heartbeat of the process, or a later one, was handled already."""
         member = self.members.get(beat.member)
         if member is None or member.instance != beat.instance:
-            return beat.number <= self.gone.get(process_name(beat.member, beat.instance), -1)
+            removed = self.gone.get(process_name(beat.member, beat.instance))
+            return removed is not None and beat.number <= removed.number
         return beat.number <= member.number
 
     def check(self, beat: Heartbeat) -> None:
@@ -148,10 +161,28 @@ class Roster:
         removed = self.members.pop(name, None) or self.predecessors.pop(name, None)
         if removed is not None:
             # A report of it may still be on its way, and must not let it join again (is_late).
-            self.gone[process_name(name.partition("\n")[0], removed.instance)] = removed.number
+            process = process_name(name.partition("\n")[0], removed.instance)
+            self.gone[process] = _Removed(removed.number, removed.seen_ms)
             if len(self.gone) > _FORMER_MAX:
                 del self.gone[next(iter(self.gone))]
         self.changed = True
+
+    def note_left(self, beat: Heartbeat) -> None:
+        """Note the last report of a removed process: those before it may come later."""
+        process = process_name(beat.member, beat.instance)
+        removed = self.gone.get(process)
+        if removed is not None and beat.number > removed.number:
+            self.gone[process] = removed._replace(number=beat.number)
+            self.changed = True
+
+    def forget_gone(self, now_ms: int) -> None:
+        """Forget the removed processes of which no report is on its way any more."""
+        if self.gone:
+            self.gone = {
+                process: removed
+                for process, removed in self.gone.items()
+                if now_ms - removed.seen_ms <= _LATE_MS
+            }
 
     def unheard(self) -> frozenset[str]:
         """Return the members restored from disk that have not reported to this coordinator yet."""
@@ -163,22 +194,27 @@ class Roster:
         return {each.together.app for each in every if each.together is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """Return all processes but the removed ones, whose late reports a restart lets in again."""
+        """Return all processes, the removed ones with the numbers of their last reports."""
         return {
             "members": {name: member.to_json() for name, member in self.members.items()},
             "former": list(self.former),
             "predecessors": {name: each.to_json() for name, each in self.predecessors.items()},
+            "gone": {process: removed.number for process, removed in self.gone.items()},
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Roster:
-        """Restore the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
+        """Restore the result of :meth:`to_json`; all processes count as seen at *seen_ms*."""
         members, predecessors = (
             {name: MemberState.from_json(text, seen_ms) for name, text in table.items()}
             for table in (value["members"], value.get("predecessors", {}))
         )
         former = dict.fromkeys(map(str, value.get("former", ())))
-        return cls(members, predecessors, former)
+        gone = {
+            str(process): _Removed(int(number), seen_ms)
+            for process, number in value.get("gone", {}).items()
+        }
+        return cls(members, predecessors, former, gone)
 
 
 def _way(member: MemberState | Heartbeat) -> str:

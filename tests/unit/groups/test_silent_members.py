@@ -10,6 +10,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_registry import GroupRegistry
 from rocketray.groups.heartbeat import Heartbeat
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.groups.roster import _LATE_MS
 
 PAY = Subscription.tags("pay")
 NUMBERS = itertools.count(100)
@@ -82,3 +83,29 @@ def test_who_was_silent_while_the_group_changed_what_it_reads_speaks_of_other_me
     reply = registry.heartbeat(beat("a", {0, 1}, commits={0: 9, 1: 9}), 2, LATE)
     assert reply.granted == {}
     assert registry.heartbeat(beat("a"), 2, LATE).granted == {0: 5, 1: 5}
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["left", "removed before it left"])
+def test_a_report_that_is_late_lets_no_process_that_left_join_again_after_a_restart(
+    *, is_late: bool
+) -> None:
+    registry = silent()
+    if is_late:
+        registry.memberships.living("group", "Topic", LATE)
+    late = beat("a", {0, 1}, commits={0: 7})
+    registry.leave(beat("a", {0, 1}, commits={0: 9, 1: 9}))
+    for _ in range(2):  # the second restart knows it from what the first one saved
+        tables, registry = registry.to_json(), GroupRegistry()
+        registry.load(tables, LATE)
+        assert registry.heartbeat(late, 2, LATE).granted == {}
+        assert registry.memberships.living("group", "Topic", LATE).by_member() == {}
+    assert registry.heartbeat(beat("b"), 2, LATE).granted == {0: 9, 1: 9}
+
+
+def test_a_process_that_left_is_forgotten_when_no_report_can_be_on_its_way() -> None:
+    registry = silent()
+    registry.leave(beat("a", {0, 1}))
+    registry.memberships.living("group", "Topic", _LATE_MS)
+    assert registry.to_json()["memberships"] != {}
+    registry.memberships.living("group", "Topic", _LATE_MS + 1)
+    assert registry.to_json()["memberships"] == {}
