@@ -25,7 +25,8 @@ from .file_copy import FileSum
 
 _FORM = FileForm("manifest.json")
 _MARK = FileForm("incomplete.json")
-_PARTS = ("config", "broadcast", "shards")  # a manifest may be forged: no path leads elsewhere
+PARTS = ("config", "broadcast", "shards")
+"""The parts of a data directory that backups have. A manifest may be forged: it names no others."""
 
 
 def manifest_file(backup: Path) -> Path:
@@ -130,7 +131,7 @@ def _parsed(value: dict[str, Any]) -> Manifest:
 def _checked(path: object) -> str:
     """Return a path that stays in the parts of a data directory that backups have."""
     parts = path.split("/") if isinstance(path, str) else []
-    if len(parts) < 2 or parts[0] not in _PARTS or {"", ".", ".."} & {*parts}:
+    if len(parts) < 2 or parts[0] not in PARTS or {"", ".", ".."} & {*parts}:
         raise ValueError(f"path {path!r:.200}")
     return "/".join(parts)
 

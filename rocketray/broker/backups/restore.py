@@ -3,8 +3,11 @@
 A disk of a cluster that has several is restored under another name of that cluster (renaming.py).
 
 All is made in DATA/restoring: the files are copied and compared with the manifest, then each queue
-is opened, which reads its log and makes its index. The parts are moved to their places at the end,
-so that an interrupted restoration leaves nothing that a node would use.
+is opened, which reads its log and makes its index. At the end the UUID is written there, and the
+parts are moved to their places, the UUID last.
+
+Invariant: a directory with a UUID is restored as a whole. One without it is used by no node while
+DATA/restoring is there (home.py), and the next restoration removes what this one has left.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rocketray.base.cluster import check_cluster
@@ -20,7 +24,12 @@ from rocketray.base.whole_file import sync_directory
 from rocketray.errors import ConfigError, StoreError
 from rocketray.runtime.files.home import settle_identity
 from rocketray.runtime.files.node_lock import lock_node
-from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.files.paths import (
+    control_path,
+    identity_file,
+    restoration_directory,
+    shard_directory,
+)
 from rocketray.runtime.files.private_files import is_own_directory
 from rocketray.runtime.files.restorations import Restoration, note_restoration
 from rocketray.runtime.files.state_files import disk_use
@@ -30,12 +39,11 @@ from rocketray.store.message_store import MessageStore
 
 from .backup import OnProgress
 from .file_copy import FileSum, copy_file
-from .manifest import Manifest, content_directory, read_manifest
+from .manifest import PARTS, Manifest, content_directory, read_manifest
 from .renaming import is_of_several, rename_cluster, renamed_disk
 
-_STAGING = "restoring"
 # What an empty directory may have: ext4 has lost+found in the root of each file system.
-_IN_ANY = {"node.lock", "lost+found", _STAGING}
+_IN_ANY = {"node.lock", "lost+found", "restoring"}
 
 
 def restore(
@@ -60,35 +68,77 @@ def restore(
     _check_name(backup, manifest, cluster)
     _check_target(data, backup)
     lock = lock_node(data)
-    staging = data / _STAGING
     try:
         _check_target(data, backup)
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(mode=0o700)
-        free = disk_use(data).free
-        if manifest.used_bytes > free:
-            raise StoreError(
-                f"{data}: the backup has {manifest.used_bytes} bytes, and there is room for {free} "
-                "on its file system; free space there, or name another directory with --data"
-            )
-        _copy(content_directory(backup), staging, manifest, on_progress)
-        its_id = uuid.uuid4().hex
-        for name, end in manifest.queues.items():
-            on_progress(f"index of {name}", manifest.used_bytes, manifest.used_bytes)
-            _open_queue(staging, name, Restoration(its_id, end), clock_ms)
-        new = None
-        if cluster is not None:
-            rename_cluster(staging, cluster)
-            new = renamed_disk(cluster, manifest.disk)
-        # The same file system, so a part is there whole or not at all.
-        for part in sorted(staging.iterdir()):
-            part.rename(data / part.name)
-        sync_directory(data)
-        # The UUID last: an actor refuses a directory without one.
-        return settle_identity(data, new), manifest
+        with _begun(data) as staging:
+            free = disk_use(data).free
+            if manifest.used_bytes > free:
+                raise StoreError(
+                    f"{data}: the backup has {manifest.used_bytes} bytes, and there is room for "
+                    f"{free} on its file system; free space there, or name another directory with "
+                    "--data"
+                )
+            _copy(content_directory(backup), staging, manifest, on_progress)
+            its_id = uuid.uuid4().hex
+            for name, end in manifest.queues.items():
+                on_progress(f"index of {name}", manifest.used_bytes, manifest.used_bytes)
+                _open_queue(staging, name, Restoration(its_id, end), clock_ms)
+            new = None
+            if cluster is not None:
+                rename_cluster(staging, cluster)
+                new = renamed_disk(cluster, manifest.disk)
+            disk = settle_identity(staging, new)
+            _move(staging, data)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
         os.close(lock)
+    return disk, manifest
+
+
+@contextmanager
+def _begun(data: Path) -> Iterator[Path]:
+    """Yield the directory in which all is made; an error removes what was made."""
+    _discard(data)
+    staging = restoration_directory(data)
+    staging.mkdir(mode=0o700)
+    try:
+        yield staging
+    except BaseException:
+        _discard(data)
+        raise
+
+
+def _move(staging: Path, data: Path) -> None:
+    """Move what was made to its place, on the same file system: each part whole or not at all."""
+    sync_directory(staging)
+    for part in PARTS:
+        if (staging / part).exists():
+            (staging / part).rename(data / part)
+    sync_directory(data)  # before the UUID, with which the directory is complete
+    identity_file(staging).rename(identity_file(data))
+    sync_directory(data)
+    for left in sorted(staging.iterdir()):  # the second copy of the UUID
+        left.rename(data / left.name)
+    staging.rmdir()
+
+
+def _discard(data: Path) -> None:
+    """Remove what a restoration that is not complete has left; the mark that it began goes last."""
+    moved = [data / part for part in _moved(data)]
+    for part in moved:
+        shutil.rmtree(part, ignore_errors=True)
+    if not any(part.exists() for part in moved):
+        shutil.rmtree(restoration_directory(data), ignore_errors=True)
+
+
+def _moved(data: Path) -> set[str]:
+    """Return the parts that an interrupted restoration has moved to their places.
+
+    It begins to move them when its UUID is written, which is there until the end.
+    """
+    staging = restoration_directory(data)
+    if not identity_file(staging).exists():
+        return set()
+    return {part for part in PARTS if not (staging / part).exists()}
 
 
 def _copy(content: Path, staging: Path, manifest: Manifest, on_progress: OnProgress) -> None:
@@ -161,7 +211,7 @@ def _check_target(data: Path, backup: Path) -> None:
         raise ConfigError(f"{data} is not a directory; name a new one with --data")
     if not is_own_directory(data):
         raise StoreError(f"{data} belongs to another user; name a directory of your own")
-    there = sorted({path.name for path in data.iterdir()} - _IN_ANY)
+    there = sorted({path.name for path in data.iterdir()} - _IN_ANY - _moved(data))
     if there:
         raise ConfigError(
             f"{data} is not empty (it has {there[0]}), and nothing is restored over other files; "

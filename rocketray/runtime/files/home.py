@@ -11,7 +11,8 @@ actor that touches its files is told which UUID to expect.
 Invariants
   1. Only the process that holds DATA/node.lock gives a directory its UUID, which never changes.
   2. An actor that finds another directory, or none, creates nothing there and raises.
-  3. Actors run where the directory is: on a Ray node whose label names it, else on the Ray node on
+  3. A directory whose restoration from a backup was interrupted gets no UUID, and is not used.
+  4. Actors run where the directory is: on a Ray node whose label names it, else on the Ray node on
      which the node was started (ray_runtime.py).
 """
 
@@ -26,10 +27,10 @@ from typing import Any
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.file_form import FileForm
-from rocketray.errors import DataDirectoryError
+from rocketray.errors import DataDirectoryError, StoreError
 
 from .node_lock import lock_file, lock_node
-from .paths import identity_file
+from .paths import identity_file, restoration_directory
 from .private_files import DATA_MODE
 from .state_files import read_state, write_json
 
@@ -85,7 +86,8 @@ def identity_of(data: Path, mode: int = DATA_MODE) -> str:
     A directory that is missing is created with *mode*.
 
     Raises:
-        StoreError: its file is damaged, and so is the copy; or this user cannot write there.
+        StoreError: its file is damaged, and so is the copy; its restoration was interrupted; or
+            this user cannot write there.
         StoreLockedError: a node starts there for the first time, in another process.
     """
     # Without the lock first: a running node holds it, and its UUID never changes (invariant 1).
@@ -124,10 +126,16 @@ def settle_identity(data: Path, new: str | None = None) -> str:
     (state_files.py).
 
     Raises:
-        StoreError: neither the file nor its copy is valid.
+        StoreError: neither the file nor its copy is valid; or its restoration was interrupted.
     """
     found = _read_identity(data, owns=True)
     if found is None:
+        if restoration_directory(data).exists():
+            raise StoreError(
+                f"{data} has a part of a backup, as its restoration was interrupted: complete it "
+                f"with: rocketray restore BACKUP --data {data}, which begins again; or remove "
+                f"{data} and name another directory"
+            )
         found = str(uuid.uuid4()) if new is None else new
         write_json(identity_file(data), _FORM.of({"uuid": found}))
     return found

@@ -17,6 +17,7 @@
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
                                         and config/consumerFilter.json, the filters of its bitmaps
     DATA/copies/<topic>.<queueId>/      a queue that is being copied here (disks/queue_copy.py)
+    DATA/restoring/                     a restoration that is not complete (backups/restore.py)
     DATA/staged/                        the halves of staged batches (half_file.py)
     DATA/logs/                          which process logs where (process_logs/log_index.py), and
                                         the logs of processes that Ray did not start
@@ -55,6 +56,11 @@ def token_file(data: Path) -> Path:
 def identity_file(data: Path) -> Path:
     """Return the file with the identity of the directory."""
     return data / "directory.json"
+
+
+def restoration_directory(data: Path) -> Path:
+    """Return the directory in which a backup is restored; gone when it is complete."""
+    return data / "restoring"
 
 
 def config_directory(data: Path) -> Path:

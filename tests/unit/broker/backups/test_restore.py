@@ -190,6 +190,78 @@ def test_an_interrupted_restoration_leaves_nothing_that_a_node_uses(
     assert not (data / "shards" / "left").exists()
 
 
+class KilledError(BaseException):
+    """The process is killed: nothing that it would do afterwards happens."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, data: Path, count: int) -> None:
+    """Have the process that restores to *data* be killed when it moves that part to its place."""
+    rename = Path.rename
+    left = [count]
+
+    def rename_or_die(path: Path, target: Path) -> Path:
+        if target.parent == data:
+            left[0] -= 1
+            if left[0] < 0:
+                monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+                raise KilledError
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_or_die)
+
+
+@pytest.mark.parametrize("count", range(5))
+def test_a_restoration_that_is_killed_among_its_parts_is_refused_or_whole(
+    backup: Path, tmp_path: Path, count: int
+) -> None:
+    data = tmp_path / "copy"
+    with pytest.MonkeyPatch.context() as patched:
+        killed_at(patched, data, count)
+        try:
+            disk = restored(backup, data)
+        except KilledError:
+            disk = ""
+    assert any(data.joinpath(part).exists() for part in ("config", "shards")) is (count > 0)
+    if count < 3:  # config, shards, UUID
+        said = (
+            rf"interrupted: complete it with: rocketray restore BACKUP --data {data}, which begins"
+        )
+        with pytest.raises(StoreError, match=said):
+            identity_of(data)
+        disk = restored(backup, data)
+        assert not (data / "restoring").exists()
+    assert disk in {"", identity_of(data)}
+    with LocalNode(data) as node:
+        assert len(node.messages.query("Trade", "k")) == COUNT
+
+
+def test_a_part_that_cannot_be_moved_leaves_nothing(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def fail(path: Path, target: Path) -> Path:
+        if path.name == "shards":
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        restored(backup, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["node.lock"]
+
+
+def test_other_files_are_no_remains_of_a_restoration(backup: Path, tmp_path: Path) -> None:
+    data = tmp_path / "copy"
+    with pytest.MonkeyPatch.context() as patched:
+        killed_at(patched, data, 0)
+        with pytest.raises(KilledError):
+            restored(backup, data)
+    (data / "shards").mkdir()
+    with pytest.raises(ConfigError, match=r"is not empty .it has shards"):
+        restored(backup, data)
+
+
 def test_a_directory_of_another_user_is_refused(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
