@@ -30,6 +30,7 @@ from ray._raylet import (  # type: ignore[attr-defined]  # a compiled module
 from ray.exceptions import AuthenticationError
 
 from rocketray.base.environment import with_environ
+from rocketray.errors import ConfigError
 from rocketray.runtime.files.private_files import (
     make_private_directory,
     open_to_others,
@@ -148,8 +149,20 @@ def ray_directory() -> Path:
     """Return the directory of a Ray's sockets and logs, below one that no other user can enter.
 
     Ray itself lets every user write there, also where the sockets of its processes are.
+
+    Raises:
+        ConfigError: none can be made, for example because its file system has no modes.
     """
     names = [f"rocketray-{os.getuid()}"]
     names += [f"{names[0]}-{secrets.token_hex(4)}" for _ in range(_NAMES_MAX)]
-    parents = (_TEMPORARY / name for name in names)
-    return next(parent for parent in parents if make_private_directory(parent)) / "ray"
+    reason = "others can enter, or own, what is made there"
+    try:
+        for name in names:
+            if make_private_directory(_TEMPORARY / name):
+                return _TEMPORARY / name / "ray"
+    except OSError as error:
+        reason = str(error.strerror)
+    raise ConfigError(
+        f"no directory for Ray's sockets that this user alone can enter can be made in "
+        f"{_TEMPORARY}: {reason}; name a directory with RAY_TMPDIR"
+    )

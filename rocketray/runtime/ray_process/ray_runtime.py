@@ -121,7 +121,8 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
     of the data directory that its one node has.
 
     Raises:
-        ConfigError: RAY_TMPDIR is too long for the names of sockets.
+        ConfigError: RAY_TMPDIR is too long for the names of sockets; or it is not set, and no
+            private directory can be made in /tmp.
         ActorError: it did not start, for example because the machine is too busy.
     """
     refuse_inherited_ray()

@@ -13,6 +13,7 @@ import pytest
 from ray.exceptions import AuthenticationError, RaySystemError
 from support.harness.patience import patience
 
+from rocketray.errors import ConfigError
 from rocketray.runtime.ray_process import ray_access
 from rocketray.runtime.ray_process.open_ray import OPEN_RAY_PROBLEM
 from rocketray.runtime.ray_process.ray_access import knows_ray, ray_directory, token_for_node
@@ -100,6 +101,17 @@ def test_ray_keeps_its_sockets_where_nobody_else_can_enter(
     other = ray_directory().parent
     assert other.name.startswith(f"{usual.name}-")
     assert stat.S_IMODE(other.stat().st_mode) == 0o700
+
+
+def test_where_no_directory_can_be_private_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_access, "_TEMPORARY", tmp_path / "missing")
+    with pytest.raises(ConfigError, match=r"in .*missing: No such file .*with RAY_TMPDIR"):
+        ray_directory()
+    monkeypatch.setattr(ray_access, "make_private_directory", lambda _: False)  # as without modes
+    with pytest.raises(ConfigError, match=r"others can enter, or own, .*with RAY_TMPDIR"):
+        ray_directory()
 
 
 @pytest.mark.parametrize(
