@@ -288,7 +288,8 @@ class TopicCatalog:
 
         Raises:
             ConfigError: a queue would be removed; its messages would be out of reach. Or a
-                topic of that name was deleted and still has files.
+                topic of that name was deleted and still has files. Or the cluster has given nearly
+                all its shard numbers.
         """
         if name in self.deleted:
             raise ConfigError(
@@ -311,10 +312,12 @@ class TopicCatalog:
         disks = disks_of(name, queues, present, placement, internal=internal)
         queues = len(disks)
         added = queues - len(hosts)
-        if self.next_shard_number + added > _SHARD_NUMBER_MAX:
+        left = 1 + _SHARD_NUMBER_MAX - self.next_shard_number
+        if added > left:
             raise ConfigError(
-                f"all {_SHARD_NUMBER_MAX} shard numbers of this cluster are in use; use another "
-                "data directory"
+                f"topic {name!r} needs {added} more shard numbers, and {left} of the "
+                f"{_SHARD_NUMBER_MAX} of this cluster are left: a number is given once, also if its "
+                "topic is deleted; create it with fewer queues, or in another cluster"
             )
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
         retention = options.get("retention", KEEP_ALL)

@@ -35,6 +35,18 @@ def test_every_shard_has_its_own_store_host_for_ever() -> None:
     assert shard_of_host(catalog.topics, ("10.9.9.9", 1)) is None
 
 
+def test_the_last_shard_number_is_given_and_then_the_error_says_that_none_comes_back() -> None:
+    last = TopicCatalog(next_shard_number=(1 << 24) - 2).with_topic("A", 2)
+    assert [host for host, _ in last.get("A").store_hosts] == ["10.255.255.254", "10.255.255.255"]
+    assert last.with_topic("A", 2) == last
+    said = "topic 'B' needs 1 more shard numbers, and 0 of the 16777215 of this cluster are left"
+    for used in (last, last.without_topic("A").without_deleted("A")):
+        with pytest.raises(ConfigError, match=said):
+            used.with_topic("B", 1)
+    with pytest.raises(ConfigError, match=r"needs 3 more shard numbers, and 2 of .*fewer queues"):
+        TopicCatalog(next_shard_number=(1 << 24) - 2).with_topic("A", 3)
+
+
 def test_a_topic_keeps_its_id_and_one_made_again_has_another(tmp_path: Path) -> None:
     first = TopicCatalog().with_topic("A", 1).with_topic("B", 1)
     topic_id = first.get("A").topic_id
