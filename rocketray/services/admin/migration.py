@@ -23,6 +23,7 @@ def migrate(
     timeout_s: float,
     tell: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
+    clock_s: Callable[[], float] = time.monotonic,
 ) -> PlanProgress | None:
     """Prepare the change, switch once all members know of it, and wait for the queues.
 
@@ -34,12 +35,10 @@ def migrate(
     Raises:
         StreamError: the group cannot be changed so, or a member does not learn of it in time.
     """
+    told_s = clock_s()
+    end_s = told_s + timeout_s
     groups.prepare_change(group, topic, subscription)
-    waited_s, told_s = 0.0, 0.0
-    while (found := groups.change_progress(group, topic)) is not None and waited_s < timeout_s:
-        if waited_s - told_s >= _TELL_S:
-            told_s = waited_s
-            tell(f"waiting for {_awaited(found)}; {timeout_s - waited_s:.0f} s are left")
+    while (found := groups.change_progress(group, topic)) is not None:
         if found.plan.is_switching:
             if not found.without_switch and not found.before_switch:
                 return found
@@ -49,8 +48,13 @@ def migrate(
             tell(f"all members have received {subscription}; switching")
             groups.switch_change(group, topic)
             continue
+        now_s = clock_s()
+        if now_s >= end_s:
+            break
+        if now_s - told_s >= _TELL_S:
+            told_s = now_s
+            tell(f"waiting for {_awaited(found)}; {end_s - now_s:.0f} s are left")
         sleep(_LOOK_S)
-        waited_s += _LOOK_S
     if found is not None and not found.plan.is_switching:
         raise StreamError(
             f"members {', '.join(found.unaware)} of group {group!r} have not received the change "

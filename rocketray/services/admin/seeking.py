@@ -87,6 +87,7 @@ def carry_out(
     timeout_s: float,
     sleep: Callable[[float], None] = time.sleep,
     *,
+    clock_s: Callable[[], float] = time.monotonic,
     who: str = "",
 ) -> None:
     """Move the offsets; wait until members have released the queues and resumed at the new offsets.
@@ -95,24 +96,24 @@ def carry_out(
     journal records it for explanations.
 
     Raises:
-        StreamError: after *timeout_s* members still own queues, which move as soon as they are
-            released.
+        StreamError: after *timeout_s*, for all groups and topics together, members still own
+            queues, which move as soon as they are released.
     """
     orders: dict[tuple[str, str], dict[int, int]] = {}
     for move in moves:
         orders.setdefault((move.group, move.topic), {})[move.queue_id] = move.to_offset
-    # One order for all queues of a group in a topic: the coordinator saves it as a whole.
-    for (group, topic), targets in orders.items():
-        name = groups.move_offsets(group, topic, targets, who)
-        waited_s = 0.0
-        while left := _left(groups, group, topic, name, set(targets)):
-            if waited_s >= timeout_s:
+    end_s = clock_s() + timeout_s
+    # One order for all queues of a group in a topic: the coordinator saves it as a whole. All are
+    # given before the first wait, whose members may keep the others waiting for all of the time.
+    names = {place: groups.move_offsets(*place, orders[place], who) for place in orders}
+    for (group, topic), name in names.items():
+        while left := _left(groups, group, topic, name, {*orders[group, topic]}):
+            if clock_s() >= end_s:
                 raise StreamError(
                     f"members of group {group!r} still hold queues {sorted(left)} of topic "
                     f"{topic!r}: their offsets move as soon as the members release them"
                 )
             sleep(_LOOK_S)
-            waited_s += _LOOK_S
 
 
 def _left(groups: GroupsApi, group: str, topic: str, name: str, targets: set[int]) -> set[int]:

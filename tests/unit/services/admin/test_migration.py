@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -138,7 +139,8 @@ def test_what_it_waits_for_is_told_every_five_seconds(
         def tell(line: str) -> None:
             told.append((slept_s[0], line))
 
-        found = migrate(node.groups, "g", "T", NEW, timeout_s=22, tell=tell, sleep=sleep)
+        steps: dict[str, Any] = {"tell": tell, "sleep": sleep, "clock_s": lambda: slept_s[0]}
+        found = migrate(node.groups, "g", "T", NEW, timeout_s=22, **steps)
     assert found is not None
     assert found.without_switch == [0]
     assert [line for _, line in told] == [
@@ -151,6 +153,20 @@ def test_what_it_waits_for_is_told_every_five_seconds(
     times = [at_s for at_s, line in told if line.startswith("waiting")]
     gaps = [after - before for before, after in pairwise([0.0, *times])]
     assert all(4.9 < gap < 5.3 for gap in gaps), gaps
+
+
+def test_its_time_is_over_also_if_calls_take_most_of_it(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 3600)  # nobody hears of it by itself
+    times = itertools.count(0.0, 5.0)  # each look takes so long, and no pause takes any time
+    steps: dict[str, Any] = {"sleep": lambda _: None, "clock_s": lambda: next(times)}
+    with (
+        node.consumer("g", "T", OLD, client_id="old"),
+        pytest.raises(StreamError, match=r"members old .* have not received the change after 12 s"),
+    ):
+        migrate(node.groups, "g", "T", NEW, timeout_s=12, tell=lambda _: None, **steps)
+    assert next(times) == 20.0
 
 
 def test_what_cannot_be_changed_is_said(node: LocalNode) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from support.nodes.apps import numbers, put
@@ -103,7 +104,7 @@ def test_a_member_that_does_not_give_up_is_told_of_and_moved_when_it_died() -> N
 
     moves = [OffsetMove("g", "T", 0, -1, 7)]
     with pytest.raises(StreamError, match=r"still hold queues \[0\] of topic 'T'"):
-        carry_out(administration, moves, 1, sleep=lambda _: None)
+        carry_out(administration, moves, 0, sleep=lambda _: None)
     assert registry.offsets.get("g", "T", 0) == -1
     now_ms = SESSION_TIMEOUT_MS + 1
     carry_out(administration, moves, 1, sleep=lambda _: None)
@@ -163,6 +164,26 @@ def test_a_command_waits_for_a_coordinator_that_starts_again() -> None:
             return set()
 
     carry_out(Groups(), [OffsetMove("g", "T", 0, 1, 7)], 1, sleep=lambda _: None)  # type: ignore[arg-type]
+
+
+def test_its_time_is_over_also_if_calls_take_most_of_it_and_all_orders_are_given() -> None:
+    class Groups:
+        ordered: ClassVar[list[str]] = []
+        now_s = 0.0
+
+        def move_offsets(self, _: str, topic: str, *__: object) -> str:
+            self.ordered.append(topic)
+            return topic
+
+        def moves_left(self, *_: object) -> set[int]:
+            self.now_s += 10.0
+            return {0}
+
+    groups: Any = Groups()
+    moves = [OffsetMove("g", topic, 0, 1, 7) for topic in ("T", "U")]
+    with pytest.raises(StreamError, match=r"still hold queues \[0\] of topic 'T'"):
+        carry_out(groups, moves, 25, sleep=lambda _: None, clock_s=lambda: groups.now_s)
+    assert (groups.now_s, groups.ordered) == (30.0, ["T", "U"])
 
 
 def test_a_new_group_begins_at_a_time_as_far_as_that_is_there(node: LocalNode) -> None:
