@@ -182,18 +182,20 @@ class SharedCounter:
         """Return the value once it is above *seen* or the time is over; releases the GIL.
 
         With *spin* it spins for a while before it sleeps, if that was worthwhile last time. It
-        wakes up each *slice_s*: the main thread of a program handles its signals then.
+        wakes up each *slice_s*: the main thread of a program handles its signals then. It also
+        wakes up for a value that is not above *seen*.
         """
         value = futex.load(self.address)
         cycles = 0 if spin is None else spin.cycles
-        begun = time.monotonic()
-        while value <= seen and timeout_s > 0:
-            part = min(timeout_s, slice_s)
+        begun = now = time.monotonic()
+        end = begun + timeout_s
+        while value <= seen and now < end:
+            part = min(end - now, slice_s)
             value = futex.wait_above(self.address, seen, int(part * 1e9), cycles)
-            timeout_s -= part
-            cycles = 0  # after a sleep of a whole slice, the value does not come soon
+            now = time.monotonic()
+            cycles = 0  # it slept, so the value does not come soon
         if spin is not None:
-            spin.learn(time.monotonic() - begun)
+            spin.learn(now - begun)
         return value
 
 
@@ -262,11 +264,10 @@ class Doorbell:
         values[0] = seen
         now = np.empty_like(values)
         futex.load_all(addresses, now)
-        while (now <= values).all() and timeout_s > 0:
-            part = min(timeout_s, _WAIT_SLICE_S)
-            futex.wait_any(addresses, values, int(part * 1e9))
+        end_s = time.monotonic() + timeout_s
+        while (now <= values).all() and (left_s := end_s - time.monotonic()) > 0:
+            futex.wait_any(addresses, values, int(min(left_s, _WAIT_SLICE_S) * 1e9))
             futex.load_all(addresses, now)
-            timeout_s -= part
 
     def sleep(self, seen: int, timeout_s: float) -> None:
         """Do the same in one sleep, in a thread that handles no signals."""

@@ -38,6 +38,25 @@ def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
     assert time.monotonic() - begun >= 0.11
 
 
+def test_a_waiter_takes_its_time_though_smaller_values_wake_it(tmp_path: Path) -> None:
+    page = ControlPage(tmp_path / "control", create=True)
+    is_over = threading.Event()
+
+    def publish() -> None:
+        for value in range(1, 100):
+            page.epoch.publish(value)
+            if is_over.wait(0.002):
+                return
+
+    publishing = threading.Thread(target=publish)
+    begun = time.monotonic()
+    publishing.start()
+    assert page.epoch.wait_above(100, 0.2) < 100
+    assert time.monotonic() - begun >= 0.19
+    is_over.set()
+    publishing.join()
+
+
 def test_a_waiter_looks_before_it_sleeps_only_where_the_last_answer_came_soon() -> None:
     spin = AdaptiveSpin()
     cycles = spin.cycles
