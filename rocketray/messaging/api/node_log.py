@@ -99,7 +99,11 @@ class NodeLog:
             [(disk, part)] = parts.items()
             source = self._source_on(disk)
             if isinstance(source, _LocalQueues):  # its bell wakes the read
-                return source.read(part, max_messages, timeout_s)
+                # One of before there was this source could not be passed on to it. One that comes
+                # from now on is: it ends this read, and then perhaps the next one, too.
+                is_interrupted = self._interrupted.is_set()
+                self._interrupted.clear()
+                return source.read(part, max_messages, 0.0 if is_interrupted else timeout_s)
         end_s, pause_s = time.monotonic() + timeout_s, _POLL_S
         found: dict[Queue, list[StoredMessage]] = {}
         while True:

@@ -143,6 +143,19 @@ def test_a_read_waits_for_the_next_message_on_any_disk_or_is_interrupted(
     interrupting.join()
 
 
+@pytest.mark.timeout(60)
+def test_an_interrupt_before_a_read_of_one_disk_is_not_lost(cluster: Cluster, log: NodeLog) -> None:
+    """Neither before the first read, nor while the files of the queue are opened again."""
+    cluster.fill(0, 1)
+    positions = {(TOPIC, 0): 1}
+    log.interrupt()
+    assert log.read(positions, 10, 3600) == {}
+    log.reopen()
+    assert log.read(positions, 10, 3600) == {}
+    cluster.fill(0, 1)
+    assert [*log.read(positions, 10, 3600)] == [(TOPIC, 0)]
+
+
 def test_a_queue_with_much_keeps_no_other_from_its_turn(
     cluster: Cluster, log: NodeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
