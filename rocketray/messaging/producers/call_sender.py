@@ -11,6 +11,7 @@ Invariants
   3. Memory is bounded: ``WAITING_BYTES``, the batch in flight among them, or one larger batch.
   4. A call to a queue that moves is repeated, at its new place: nothing was stored.
   5. A batch has its whole outcome before it counts as ended.
+  6. If no thread can be started for the calls, what waits has failed: none of it is sent later.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class CallSender:
         self._unfinished_bytes = 0
         self._written = self._ended = 0  # the last sequence given, and ended
         self._is_running = False
+        self._calling = threading.Lock()
+        """Held by the thread that makes the calls."""
         self._dropped = threading.Event()
 
     def redirect(self, shard: ShardApi) -> None:
@@ -106,7 +109,9 @@ class CallSender:
         if not was_running:
             try:
                 self._in_background(self._run)
-            except BaseException:  # such as too many threads: the next message tries it again
+            except RuntimeError as error:  # too many threads: see invariant 6
+                self._refuse(f"no thread can be started to send it: {error}")
+            except BaseException:  # Ctrl-C: the thread may run; the next one waits for its end
                 self._is_running = False
                 raise
 
@@ -133,13 +138,34 @@ class CallSender:
         """Send nothing more, and leave the batches without an outcome: the shard is gone."""
         self._dropped.set()
         with self._changed:
-            self._unfinished.clear()
-            self._unfinished_bytes = 0
-            self._ended = self._written
-            self._changed.notify_all()
+            self._end_all()
+
+    def _refuse(self, reason: str) -> None:
+        """Give what waits the outcome that it was not sent, or not once more."""
+        with self._changed:
+            self._is_running = False
+            for batch, payload in self._unfinished:
+                said = f"{reason}; nothing of this batch was sent"
+                if batch.is_repeated:
+                    said = f"{reason}; a shard that ended may have stored this batch"
+                    batch.unsure = payload  # for ``ask_again``
+                batch.is_unsent = not batch.is_repeated
+                batch.failure = ShardUnavailableError(self._name, 1000, said)
+            self._end_all()
+
+    def _end_all(self) -> None:
+        """Let nothing wait any more; called with the lock."""
+        self._unfinished.clear()
+        self._unfinished_bytes = 0
+        self._ended = self._written
+        self._changed.notify_all()
 
     def _run(self) -> None:
         """Make the calls, one after the other, until none waits."""
+        with self._calling:
+            self._call_each()
+
+    def _call_each(self) -> None:
         while True:
             with self._changed:
                 if not self._unfinished:

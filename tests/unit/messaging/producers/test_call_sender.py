@@ -89,7 +89,7 @@ def test_what_was_collected_during_a_call_goes_when_it_ends(
             wait_until(pending[-1].done, "no thread that polls has sent it")
 
 
-def test_a_link_sends_on_when_no_thread_could_be_started(
+def test_what_no_thread_could_be_started_for_is_not_sent_and_the_link_sends_on(
     node: FarNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with node.producer() as producer:
@@ -102,11 +102,44 @@ def test_a_link_sends_on_when_no_thread_could_be_started(
 
         wait_until(lambda: not link._calls._is_running)
         monkeypatch.setattr(link._calls, "_in_background", fail)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            producer.send("T", b"stored later")
+        said = "can't start new thread; nothing of this batch was sent"
+        with pytest.raises(ShardUnavailableError, match=said):
+            producer.send("T", b"refused")
+        producer.send_oneway("T", b"counted")
+        producer.flush()
+        assert producer.one_way_lost == 1
         monkeypatch.setattr(link._calls, "_in_background", in_background)
         producer.send("T", b"after")
-    assert node.bodies() == [b"before", b"stored later", b"after"]
+    assert node.bodies() == [b"before", b"after"]
+
+
+def test_a_second_thread_sends_nothing_that_the_first_one_sends(
+    node: FarNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt (Ctrl-C) may come while the first is started, which runs all the same."""
+    with node.producer() as producer:
+        producer.send("T", b"before")
+        (link,) = producer.links.opened()
+        wait_until(lambda: not link._calls._is_running)
+        in_background = link._calls._in_background
+
+        def start_and_interrupt(run: Callable[[], None]) -> None:
+            in_background(run)
+            monkeypatch.setattr(link._calls, "_in_background", in_background)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(link._calls, "_in_background", start_and_interrupt)
+        node.gate.clear()
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("T", b"first")
+        second = producer.send_async("T", LARGE)
+        link._calls.publish()
+        wait_until(lambda: node.begun == 2)
+        time.sleep(0.02)
+        assert node.begun == 2, "one call at a time"
+        node.gate.set()
+        assert second.result(patience(60)).queue_offset == 2
+    assert node.bodies() == [b"before", b"first", LARGE]
 
 
 def test_a_link_sends_on_when_what_was_collected_could_not_be_sent(
