@@ -107,8 +107,8 @@ class RecordValues:
 def encode_record(values: RecordValues, *, properties_crc: bool = False) -> bytes:
     """Encode one record: V1, or V2 if the topic has more than 127 characters.
 
-    With *properties_crc* the properties get a CRC of the record. The bits of the flag for IPv6
-    hosts are set here.
+    With *properties_crc* the properties get a CRC of the record, if they leave room for it. The
+    bits of the flag for IPv6 hosts are set here.
 
     Raises:
         MessageTooLargeError: the properties, or the record, exceed their length fields.
@@ -116,6 +116,7 @@ def encode_record(values: RecordValues, *, properties_crc: bool = False) -> byte
     body, properties = values.body, values.properties
     if properties_crc:
         properties = with_crc_property(properties)
+    has_crc = len(properties) > len(values.properties)  # else they leave no room
     if len(properties) > PROPERTIES_MAX_BYTES:
         raise MessageTooLargeError("a property string", len(properties), PROPERTIES_MAX_BYTES)
     born, store = encode_host(values.born_host), encode_host(values.store_host)
@@ -146,7 +147,7 @@ def encode_record(values: RecordValues, *, properties_crc: bool = False) -> byte
         values.born_timestamp_ms,
     )
     record = b"".join((head, born, _STORE_TIMESTAMP.pack(values.store_timestamp_ms), store, tail))
-    if properties_crc:
+    if has_crc:
         record = record[:-CRC_PROPERTY_BYTES] + crc_property(record)
     return record
 

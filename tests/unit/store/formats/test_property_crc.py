@@ -23,6 +23,7 @@ from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.formats.property_crc import (
+    CRC_ROOM,
     crc_property,
     find_crc_mismatches,
     with_crc_property,
@@ -82,6 +83,16 @@ def test_the_digits_stand_with_the_lowest_first(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_property_covers_the_record_up_to_itself() -> None:
     assert int(RECORD[-11:-1][::-1]) == zlib.crc32(RECORD[:-20]) & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_properties_that_leave_no_room_are_stored_as_they_are(missing: int) -> None:
+    value = "v" * (PROPERTIES_MAX_BYTES - len(CRC_ROOM) - len(b"a\x01\x02") + missing)
+    properties = b"a\x01" + value.encode() + b"\x02"
+    values = RecordValues("Trade", b"", properties, born_timestamp_ms=1, born_host=("10.0.0.1", 1))
+    record = encode_record(values, properties_crc=True)
+    assert decode_record(record, "log", 0).properties == {"a": value}
+    assert (record[-len(CRC_ROOM) :] == crc_property(record)) is (missing == 0)
 
 
 @pytest.mark.parametrize("lost", [1, 12, 20, 21, 24])
