@@ -76,7 +76,7 @@ class Writes:
         await self._note(
             request, "move a group", group=wanted.group, topic=wanted.topic, offsets=goals
         )
-        self.changes.move(wanted)
+        self.changes.move(wanted, moves)
         return _go_to("/group", group=wanted.group)
 
     async def _filter(self, request: web.Request) -> web.StreamResponse:
@@ -88,9 +88,12 @@ class Writes:
             await self._link.answer(lambda node: node.groups.abort_change(group, topic))
             return _go_to("/group", group=group)
         wanted = FilterForm.of(form)
+        subscription, name = await self._link.answer(wanted.chosen)
         details = {"group": wanted.group, "topic": wanted.topic, "filter": wanted.expression}
+        if name is not None:  # the form may have the name alone, which is the latest version
+            details |= {"filter": name, "expression": subscription.expression}
         await self._note(request, "change a filter", kind=wanted.kind, **details)
-        self.changes.migrate(wanted)
+        self.changes.migrate(wanted, subscription)
         return _go_to("/group", group=wanted.group)
 
     async def _save_filter(self, request: web.Request) -> web.StreamResponse:

@@ -1,13 +1,15 @@
 """Changes of groups that run: each in a thread, because it waits for members, the last of a group.
 
-A change that the console's end interrupts is completed by the node, or by sending the form again.
+A form is turned into offsets, or into a filter, before its write is logged: what is done is what
+the log has. A change that the console's end interrupts is completed by the node, or by sending the
+form again.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,10 +17,11 @@ from typing import Any
 from rocketray.base.json_fields import json_fields
 from rocketray.console.facts.console_link import ConsoleLink
 from rocketray.errors import ConfigError, StreamError
+from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.machine import user_name
 from rocketray.services.admin import migration
-from rocketray.services.admin.seeking import carry_out
+from rocketray.services.admin.seeking import OffsetMove, carry_out
 from rocketray.views.node_records import move_record, plan_record
 
 from .group_forms import FilterForm, MoveForm
@@ -59,13 +62,13 @@ class GroupJobs:
         """Return the last change of a group."""
         return self._last.get(group)
 
-    def move(self, form: MoveForm) -> None:
-        """Begin to move offsets; raises ConfigError if another change of the group runs."""
-        self._begin(GroupJob(form.group, form.topic, "move"), partial(_move, form))
+    def move(self, form: MoveForm, moves: Sequence[OffsetMove]) -> None:
+        """Begin the *moves* of a form; raises ConfigError if another change of the group runs."""
+        self._begin(GroupJob(form.group, form.topic, "move"), partial(_move, moves))
 
-    def migrate(self, form: FilterForm) -> None:
-        """Begin to change the filter; raises as :meth:`move`."""
-        self._begin(GroupJob(form.group, form.topic, "filter"), partial(_migrate, form))
+    def migrate(self, form: FilterForm, subscription: Subscription) -> None:
+        """Begin to change the filter to that of a form; raises as :meth:`move`."""
+        self._begin(GroupJob(form.group, form.topic, "filter"), partial(_migrate, subscription))
 
     def _begin(self, job: GroupJob, work: Callable[[GroupJob, NodeClient], None]) -> None:
         running = self.of(job.group)
@@ -85,19 +88,15 @@ class GroupJobs:
             job.is_over = True
 
 
-def _move(form: MoveForm, job: GroupJob, node: NodeClient) -> None:
-    moves = form.plan(node)
+def _move(moves: Sequence[OffsetMove], job: GroupJob, node: NodeClient) -> None:
     who = f"rocketray console by {user_name()} on {socket.gethostname()}"
     carry_out(node.groups, moves, _MOVE_S, who=who)
     job.moves = [move_record(one, moved=True) for one in moves]
 
 
-def _migrate(form: FilterForm, job: GroupJob, node: NodeClient) -> None:
+def _migrate(subscription: Subscription, job: GroupJob, node: NodeClient) -> None:
     found = migration.migrate(
-        node.groups,
-        form.group,
-        form.topic,
-        form.chosen(node)[0],
+        *(node.groups, job.group, job.topic, subscription),
         timeout_s=_MIGRATE_S,
         tell=lambda _: None,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import http.client
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from support.nodes.console_client import ConsoleClient
 from support.nodes.console_node import serve_all
 from support.nodes.local_node import LocalNode
 
-from rocketray.console.changes.audit_log import AUDIT_FILE
+from rocketray.console.changes.audit_log import AUDIT_FILE, AuditLog
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
@@ -115,6 +116,31 @@ def test_offsets_are_moved_after_a_dry_run(
     line = audited(console)
     assert (line["what"], line["topic"]) == ("move a group", "Trade")
     assert line["offsets"] == {str(queue): offset for queue, offset in offsets.items()}
+
+
+def test_what_is_done_is_what_was_logged_though_more_came_meanwhile(
+    console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.named_filters.save("Trade", "large", Subscription.sql("amount > 20"))
+    note, amounts = AuditLog.note, itertools.count(30)
+
+    def note_and_go_on(log: AuditLog, *what: Any, **details: Any) -> None:
+        note(log, *what, **details)
+        with node.producer() as producer:
+            producer.send("Trade", b"later", queue_id=0)
+        node.named_filters.save("Trade", "large", Subscription.sql(f"amount > {next(amounts)}"))
+
+    monkeypatch.setattr(AuditLog, "note", note_and_go_on)
+    console.post("/group/move", group="g", topic="Trade", goal="latest", queue="0")
+    moved = {str(one["queueId"]): one["to"] for one in changed(console)["moves"]}
+    assert moved == audited(console)["offsets"] == {"0": COUNT // 2}
+    assert group_of(node).offsets[0] == COUNT // 2
+    console.post("/group/filter", group="g", topic="Trade", kind="NAME", filter="large")
+    assert changed(console)["error"] is None
+    plan, line = group_of(node).plan, audited(console)
+    assert plan is not None
+    assert (line["filter"], line["expression"]) == ("large@2", "amount > 30")
+    assert plan.new.expression == "amount > 30"
 
 
 def test_a_filter_is_changed_after_a_dry_run(console: ConsoleClient, node: LocalNode) -> None:
