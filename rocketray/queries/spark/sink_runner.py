@@ -58,7 +58,9 @@ class RestartPolicy:
 
     def __post_init__(self) -> None:
         is_limit = self.limit is None or self.limit >= 0
-        if not is_limit or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
+        # Not the other way round: a NaN is in no order to any number.
+        are_numbers = self.first_delay_s >= 0 and self.factor >= 1 and self.max_delay_s >= 0
+        if not is_limit or not are_numbers:
             raise ConfigError(
                 f"{self}: the limit and the delays must be 0 or more, the factor 1 or more"
             )
@@ -69,9 +71,14 @@ class RestartPolicy:
 
     def delay_s(self, failures: int) -> float:
         """Return how long to wait after that many consecutive failures."""
-        # A limit for the exponent, because without one a float overflows, which raises.
-        grown = self.first_delay_s * self.factor ** min(failures - 1, 64)
-        return min(self.max_delay_s, grown)
+        if not self.first_delay_s:
+            return 0.0
+        try:
+            grown = self.first_delay_s * float(self.factor) ** (failures - 1)
+        except OverflowError:  # beyond 1.8e308 s
+            grown = self.max_delay_s
+        # A thread cannot wait for longer than that, some 292 years: it raises.
+        return min(self.max_delay_s, grown, threading.TIMEOUT_MAX)
 
 
 class SinkRunner:

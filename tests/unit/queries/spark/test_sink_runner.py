@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -168,9 +169,22 @@ def test_delays_grow_up_to_their_limit() -> None:
     assert [policy.delay_s(failures) for failures in (1, 2, 3, 4, 1000)] == [1, 2, 4, 5, 5]
 
 
-def test_a_senseless_policy_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the factor 1 or more"):
-        RestartPolicy(factor=0.5)
+@pytest.mark.parametrize("factor", [65_536, 70_000.0, 1e308, math.inf])
+def test_a_delay_never_outgrows_what_a_float_or_a_thread_can_take(factor: float) -> None:
+    policy = RestartPolicy(limit=None, first_delay_s=1, factor=factor)
+    assert [policy.delay_s(failures) for failures in (1, 2, 65, 10**6)] == [1, 30, 30, 30]
+    at_once = RestartPolicy(limit=None, first_delay_s=0, factor=factor)
+    assert [at_once.delay_s(failures) for failures in (1, 2, 10**6)] == [0, 0, 0]
+    endless = RestartPolicy(limit=None, factor=factor, max_delay_s=math.inf)
+    assert endless.delay_s(10**6) == threading.TIMEOUT_MAX
+
+
+@pytest.mark.parametrize("field", ["factor", "first_delay_s", "max_delay_s"])
+def test_a_senseless_policy_is_refused(field: str) -> None:
+    for value in (-0.5, math.nan):
+        options: Any = {field: value}
+        with pytest.raises(ConfigError, match="the factor 1 or more"):
+            RestartPolicy(**options)
 
 
 def test_a_topic_that_is_missing_is_waited_for_and_is_no_failure(
