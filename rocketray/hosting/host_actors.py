@@ -5,12 +5,14 @@ Ray must be connected. Faust is not loaded: the node's process does this for com
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
 
+from rocketray.queries.spark.sink_runner import STOP_MAX_S
 from rocketray.runtime.ray_process.ray_runtime import (
     GetTimeoutError,
     RayActorError,
@@ -31,9 +33,11 @@ from .host_status import (
 )
 from .stored_failures import forget_failure, last_failure, why_no_answer
 
-# Agents are drained in some 15 s, unless shards are unavailable (topology/faust/fetcher.py). A sink
-# may take longer at worst (queries/spark/sink_runner.py); its micro-batch is then repeated.
 STOP_TIMEOUT_S = 60.0
+"""How long a host of agents may take to stop.
+
+They are drained in some 15 s, unless shards are unavailable (topology/faust/fetcher.py).
+"""
 _GONE_TIMEOUT_S = 10.0  # until Ray has removed a killed actor, whose name is taken until then
 _LOOK_AGAIN_S = 0.1  # each look asks Ray once for each host that is left
 ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
@@ -69,10 +73,11 @@ def find_hosts(cluster: str, app: str | None = None) -> list[Host]:
     return hosts
 
 
-def take_down(hosts: Sequence[Host]) -> list[str]:
+def take_down(hosts: Sequence[Host], most_s: float = math.inf) -> list[str]:
     """Drain *hosts*, then end them; return a sentence for each not drained, or still there.
 
-    One whose process has ended has nothing to drain.
+    They may take as long as their stops take at worst, and *most_s* at most. One whose process has
+    ended has nothing to drain.
     """
     found = [
         (host, handle)
@@ -82,7 +87,8 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
     for _, handle in (each for each in found if not _has_process(each[0])):
         ray.kill(handle)
     drained = [each for each in found if _has_process(each[0])]
-    reasons = end_hosts([handle for _, handle in drained])
+    timeout_s = max((_stop_max_s(host) for host, _ in drained), default=0.0)
+    reasons = end_hosts([handle for _, handle in drained], min(timeout_s, most_s))
     said = [
         f"{host.label} {_UNDRAINED[host.number == SINKS]}: {reason}"
         for (host, _), reason in zip(drained, reasons, strict=True)
@@ -133,6 +139,13 @@ def host_actor(cluster: str, name: str) -> Any:
 def _has_process(host: Host) -> bool:
     """Return whether the host may have a process to drain."""
     return host.status is not None or host.state != "restarting"
+
+
+def _stop_max_s(host: Host) -> float:
+    """Return how long the stop of a host takes at worst: its sinks are stopped one by one."""
+    if host.number != SINKS:
+        return STOP_TIMEOUT_S
+    return STOP_MAX_S * max(1, len(host.status.sinks if host.status is not None else ()))
 
 
 def _still_there(hosts: Sequence[Host]) -> list[Host]:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.5  # how long a node without its Ray goes unseen
+# Of the 120 s that a node has to stop (deploy/): the rest is for its shards, which bring everything
+# to disk. A sink that takes longer is ended, and its micro-batch is repeated.
+_APPS_STOP_S = 60.0
 _PART = "node"
 _DATA_MODE = "700"
 _DataModeOption = Annotated[
@@ -231,5 +234,5 @@ def _take_apps_down(cluster: str) -> None:
     hosts = find_hosts(cluster)
     if hosts:
         progress(f"draining {len(hosts)} hosts of apps")
-        for sentence in take_down(hosts):
+        for sentence in take_down(hosts, _APPS_STOP_S):
             progress(sentence)

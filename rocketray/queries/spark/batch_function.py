@@ -14,7 +14,8 @@ from typing import Any
 
 from rocketray.errors import StreamError
 
-_REPORT_S = 5.0  # Spark commits a batch, and reports it, some 0.1 s after the function returned
+REPORT_S = 5.0
+"""How long a stop waits for a report; Spark commits a batch some 0.1 s after the function's end."""
 _POLL_S = 0.01  # a stop takes as much longer at most; py4j answers in a millisecond
 _CALLBACKS = logging.getLogger("py4j.clientserver")
 
@@ -66,7 +67,7 @@ class BatchFunction:
         if not self._is_running.acquire(timeout=timeout_s):
             return
         self._is_running.release()
-        deadline = time.monotonic() + _REPORT_S
+        deadline = time.monotonic() + REPORT_S
         while self._is_ahead_of(reported()) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 

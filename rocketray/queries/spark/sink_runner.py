@@ -21,12 +21,11 @@ from typing import Any
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 from rocketray.topology.app.sink_statistics import SinkState
 
+from .batch_function import REPORT_S
 from .failures import describe_failure, place_of_failure
 from .sink_progress import Query, QueryProgress
 
-# As long as Spark's own ``spark.sql.streaming.stopTimeout`` (session.py). At worst a stop takes
-# 35 s for the function and its report, 5 s until the query has begun, Spark's 60 s, and this for
-# the thread: 160 s.
+# As long as Spark's own ``spark.sql.streaming.stopTimeout`` (session.py).
 _STOP_TIMEOUT_S = 60.0
 _SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch in progress
 _LOOK_AGAIN_S = 0.25  # for a topic
@@ -34,6 +33,9 @@ _WRONG = "rocketray.errors.ConfigError:"  # of the source, such as a checkpoint 
 _BEGINS = ("Initializing", "Getting offsets", "Processing")  # Spark's words
 # A query that has not begun by then is stopped all the same: tracebacks are printed, no more.
 _BEGIN_TIMEOUT_S = 5.0
+# The function and its report, until the query has begun, Spark's own time, and the thread's: 160 s.
+STOP_MAX_S = _SETTLE_TIMEOUT_S + REPORT_S + _BEGIN_TIMEOUT_S + 2 * _STOP_TIMEOUT_S
+"""How long the stop of a sink takes at worst."""
 _POLL_S = 0.02  # each look is a call of py4j
 _WAY_OUT = "stop its Spark session, or end the process"
 

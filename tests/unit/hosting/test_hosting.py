@@ -18,12 +18,14 @@ from rocketray.hosting.host_plan import HostPlan
 from rocketray.hosting.host_status import SINKS, Host, HostNumber, HostStatus
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.sink_spec import SinkSpec
+from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 0)
 NEVER = ray.exceptions.GetTimeoutError("not ready")
 ENDED = ray.exceptions.RayActorError()
 PLAN = HostPlan("shop:app", DEFAULT_CLUSTER, "/apps")
 STATUS = HostStatus(PLAN, "here", 1, True, ())
+SINK = SinkStatistics("lake", "Trade", SinkState.RUNNING, 0)
 AGENT = AgentStatistics("note", "shop-note", 0, 0, 0, 0, 0, 0)
 
 
@@ -49,11 +51,13 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.killed: list[Actor] = []
+        self.timeouts: list[float] = []
 
     def wait(
         self, calls: Sequence[Any], *, num_returns: int, timeout: float
     ) -> tuple[list[Any], list[Any]]:
         assert timeout is not None
+        self.timeouts.append(timeout)
         assert calls, "Ray refuses to wait for nothing"
         ready = [call for call in calls if call is not NEVER][:num_returns]
         left = list(calls)
@@ -111,6 +115,21 @@ def test_who_gives_up_waiting_ends_what_was_started(fake: FakeRay) -> None:
     with pytest.raises(ActorError, match="it was interrupted"):
         hosting.await_start("shop:app", [actor], lambda: True)
     assert fake.killed == [actor]
+
+
+def test_hosts_may_take_as_long_as_their_stops_take_at_worst(
+    fake: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_actors, "host_actor", lambda *_: Actor())
+    monkeypatch.setattr(host_actors, "_still_there", lambda _: [])
+    monkeypatch.setattr(host_actors, "forget_failure", lambda _: None)
+    two = replace(STATUS, agents=(), sinks=(SINK, SINK))
+    agents = Host("shop", 0, "running", 0, STATUS)
+    sinks = [Host("shop", SINKS, "running", 0, status) for status in (None, two)]
+    for hosts in ([agents], [agents, sinks[0]], [sinks[1]]):
+        host_actors.take_down(hosts)
+    host_actors.take_down([sinks[1]], 60.0)
+    assert fake.timeouts == [60.0, 160.0, 320.0, 60.0]
 
 
 def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(

@@ -15,7 +15,7 @@ from rocketray.queries.spark.batch_function import BatchFunction
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's report is waited for as long as the test takes to give it."""
-    monkeypatch.setattr(batch_function, "_REPORT_S", 3600.0)
+    monkeypatch.setattr(batch_function, "REPORT_S", 3600.0)
 
 
 class Slow:
