@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rocketray.topology.app.spark_options import SparkOptions
 
     from . import exactly_once
+    from .failures import describe_failure
     from .file_sink_log import committed_files
     from .progress_lag import lag_metrics
     from .record_schema import schema
@@ -28,6 +29,7 @@ __all__ = [
     "SinkStatistics",
     "SparkOptions",
     "committed_files",
+    "describe_failure",
     "enter_thread",
     "exactly_once",
     "lag_metrics",
@@ -46,6 +48,7 @@ _LOADED_FROM = {
     "SinkStatistics": "rocketray.topology.app.sink_statistics",
     "SparkOptions": "rocketray.topology.app.spark_options",
     "committed_files": f"{__name__}.file_sink_log",
+    "describe_failure": f"{__name__}.failures",
     "enter_thread": f"{__name__}.session",
     "lag_metrics": f"{__name__}.progress_lag",
     "schema": f"{__name__}.record_schema",
