@@ -81,8 +81,8 @@ class ClientRay:
         self._users.add(user)
         with self._entering:
             if not self._is_watched and is_driver():
-                self._is_watched = True
                 threading.Thread(target=self._watch, daemon=True, name="ray").start()
+                self._is_watched = True
 
     def check(self) -> None:
         """Raise :class:`ShardUnavailableError` while Ray is lost: a call would block."""

@@ -182,7 +182,14 @@ class LocalService:
                 _LOG.warning("a command cannot be served, and has to join Ray: %s", error)
                 continue
             self._links.add(link)
-            threading.Thread(target=self._serve, args=[link], daemon=True, name="command").start()
+            try:
+                thread = threading.Thread(target=self._serve, args=[link], daemon=True)
+                thread.start()
+            except RuntimeError as error:  # too many threads; the next command may find room
+                self._links.discard(link)
+                link.close()
+                self._free.release()
+                _LOG.warning("a command cannot be served, and has to join Ray: %s", error)
 
     def _serve(self, link: socket.socket) -> None:
         try:

@@ -74,8 +74,9 @@ class GroupJobs:
         running = self.of(job.group)
         if running is not None and not running.is_over:
             raise ConfigError(f"a change of group {job.group!r} runs; wait for its end")
+        thread = threading.Thread(target=self._run, args=(job, work), name="change", daemon=True)
+        thread.start()  # first: a change whose thread cannot be started is none that runs
         self._last[job.group] = job
-        threading.Thread(target=self._run, args=(job, work), name="change", daemon=True).start()
 
     def _run(self, job: GroupJob, work: Callable[[GroupJob, NodeClient], None]) -> None:
         try:

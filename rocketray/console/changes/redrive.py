@@ -55,8 +55,10 @@ class Redrives:
             raise ConfigError(f"a redrive of group {group!r} runs; stop it, or wait for its end")
         if not 1 <= rate <= RATE_MAX:
             raise ConfigError(f"the rate is {rate}; give 1 to {RATE_MAX} letters a second")
-        job = self.jobs[group] = RedriveJob(group, rate, limit)
-        threading.Thread(target=self._run, args=(job, chosen), name="redrive", daemon=True).start()
+        job = RedriveJob(group, rate, limit)
+        thread = threading.Thread(target=self._run, args=(job, chosen), name="redrive", daemon=True)
+        thread.start()  # first: a redrive whose thread cannot be started is none that runs
+        self.jobs[group] = job
         return job
 
     def stop(self, group: str) -> None:

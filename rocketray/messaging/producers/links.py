@@ -201,7 +201,7 @@ class QueueLinks(OfOneProcess, what="producer"):
         now_s = time.monotonic()
         if now_s >= self._look_at_s and not self.is_refreshing:
             self._look_at_s = now_s + _LOOK_S
-            threading.Thread(target=self.refresh, daemon=True, name="topics").start()
+            _started(self.refresh)
 
     def refresh(self) -> None:
         """Follow the queues and the ack modes of topics, and leave deleted topics."""
@@ -322,6 +322,16 @@ class QueueLinks(OfOneProcess, what="producer"):
                 with link.lock:
                     link.close(error, is_gone=True)
                     self._lost += link.lost
+
+
+def _started(look: Callable[[], None]) -> bool:
+    """Start a thread that looks for queues; False if that is impossible: a later look does it."""
+    try:
+        threading.Thread(target=look, daemon=True, name="topics").start()
+    except RuntimeError as error:  # too many threads
+        _LOG.warning("queues that moved are looked for later: %s", error)
+        return False
+    return True
 
 
 @lru_cache(maxsize=4096)  # hashing is a Python loop over the key's characters, and keys recur

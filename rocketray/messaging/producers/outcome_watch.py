@@ -71,10 +71,11 @@ class OutcomeWatch:
         """Return the record of a watched batch; called with the lock held."""
         watched = self._watched.get(batch)
         if watched is None:
-            watched = self._watched[batch] = _Watched(link)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, daemon=True, name="outcomes")
-                self._thread.start()
+                thread = threading.Thread(target=self._run, daemon=True, name="outcomes")
+                thread.start()  # first: if it cannot be started, the next caller tries it again
+                self._thread = thread
+            watched = self._watched[batch] = _Watched(link)
             self._changed.notify()
         return watched
 

@@ -10,15 +10,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import urlencode
 
 import pytest
+from support.harness.no_threads import no_threads
 from support.harness.patience import patience, wait_until
 from support.nodes.console_client import ConsoleClient
 from support.nodes.console_node import serve_all
 from support.nodes.local_node import LocalNode
 
 from rocketray.console.changes.audit_log import AUDIT_FILE, AuditLog
+from rocketray.console.changes.group_forms import MoveForm
+from rocketray.console.changes.group_jobs import GroupJobs
+from rocketray.console.changes.redrive import Redrives
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.message import Message
@@ -260,6 +265,18 @@ def test_one_change_of_a_group_runs_at_a_time(
     assert (second.status, "wait for its end" in second.text) == (400, True)
     assert "waits for the members" in console.get("/group?group=g").text
     changed(console)
+
+
+def test_a_change_that_no_thread_could_be_started_for_does_not_run(node: LocalNode) -> None:
+    link = mock.Mock(ask=lambda question: question(node))
+    changes, redrives = GroupJobs(link), Redrives(link)
+    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        changes.move(MoveForm("g", "Trade", None, "latest", ""), [])
+    with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+        redrives.begin("g", Subscription.tags("*"), 1, 1)
+    changes.move(MoveForm("g", "Trade", None, "latest", ""), [])
+    wait_until(lambda: (job := changes.of("g")) is not None and job.is_over)
+    redrives.begin("g", Subscription.tags("*"), 1, 1).stop.set()
 
 
 def test_a_change_that_fails_by_a_bug_is_shown_as_failed(

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.harness.no_threads import no_threads
 from support.harness.patience import wait_until
 from support.nodes.local_node import LocalNode
 from support.nodes.serving_node import serving
@@ -100,6 +101,18 @@ def test_each_answer_is_that_of_a_direct_call(node: LocalNode, client: LocalClie
     assert node.groups.all()[0].plan == plan
     client.groups.abort_change("g", "Trade")
     assert client.groups.moves_left("g", "Trade", "none") == set()
+
+
+def test_a_command_is_served_after_one_that_no_thread_could_be_started_for(
+    node: LocalNode, client: LocalClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with no_threads():
+        assert open_local(node.data) is None, "it joins Ray"
+    assert "cannot be served" in caplog.text
+    assert client.topics.all() == node.topics.all()
+    again = open_local(node.data)
+    assert again is not None
+    again.close()
 
 
 def test_dead_letters_are_read_and_redriven_there(node: LocalNode, client: LocalClient) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.harness.no_threads import no_threads
 from support.harness.patience import patience, wait_until_answered
 from support.nodes.local_node import LocalNode
 
@@ -378,3 +379,16 @@ def test_an_error_is_raised_where_it_is_awaited(broker: Broker) -> None:
     with broker.producer() as producer:
         asyncio.run(send(producer))
     assert [one.body for one in broker.stored("T")] == [b"y", b"z"]
+
+
+def test_an_outcome_is_reported_though_no_thread_could_be_started_at_first(tmp_path: Path) -> None:
+    with LocalNode(tmp_path) as node, node.producer() as producer:
+        node.topics.ensure("T", 1)
+        node.stall("T", 0)
+        sent = producer.send_async("T", b"x")
+        told = threading.Event()
+        with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
+            sent.add_done_callback(lambda _: told.set())
+        sent.add_done_callback(lambda _: told.set())
+        node.shard("T", 0).drain()
+        assert told.wait(patience(20))
