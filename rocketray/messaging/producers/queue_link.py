@@ -15,7 +15,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from rocketray.base.ack_mode import durability_of
 from rocketray.base.system_topics import is_closed_topic
@@ -43,6 +44,14 @@ _COLLECT_MAX_S = 0.0005
 # For all that is sent again, with the link's lock held: as long as a send waits by default.
 _FOLLOW_S = 10.0
 _ROOM_S = 0.01  # between two tries; an acknowledgement ends it sooner
+
+
+class _Place(NamedTuple):
+    """Where a queue is by now, and the ring to it if that is on this machine."""
+
+    disk: str
+    data: Path
+    ring: RingSender | None
 
 
 class BatchSender(Protocol):
@@ -124,6 +133,7 @@ class QueueLink(OfOneProcess, what="producer"):
         self.is_here = place.is_local()
         """Whether the disk is on this machine."""
         self._ring_bytes = ring_bytes
+        self._place: _Place | None = None
         ring = RingSender(self.data, topic, queue_id, shard, ring_bytes) if self.is_here else None
         self._ring = ring
         self._sender: BatchSender = self._ring or self._calls
@@ -151,25 +161,35 @@ class QueueLink(OfOneProcess, what="producer"):
         # Not before the ring, which a shard that is not open yet refuses: calls would lead there
         # while ``disk`` does not, and the next move of the queue would not be seen.
         self._calls.redirect(shard)
+        # A sender that waits for room holds the lock, and goes there by itself.
+        self._place = _Place(topic.disk_of(self.queue_id), place.data, ring)
         with self.lock:
-            if self._closed is not None:
-                if ring is not None:
-                    ring.close()
-                return
-            has_moved = self.disk != topic.disk_of(self.queue_id)
-            self.disk, self.data = topic.disk_of(self.queue_id), place.data
-            self.is_here = ring is not None
-            before, self._ring = self._ring, ring
-            if before is not None:
-                # Else calls are in flight, and are repeated where the queue is now.
-                if self._sender is before:
-                    self.harvest()
-                    payloads = before.unacknowledged()
-                    if not has_moved:  # and only a call can say that a batch is a repetition
-                        self._mark_repeated(payloads)
-                    self._sender = ring if ring is not None and has_moved else self._calls
-                    self._send_again(payloads)
-                before.close()
+            self._switch_place()
+
+    def _switch_place(self) -> None:
+        """Lead to the place that was found for the queue, if there is one."""
+        place, self._place = self._place, None
+        if place is None:
+            return
+        ring = place.ring
+        if self._closed is not None:
+            if ring is not None:
+                ring.close()
+            return
+        has_moved = self.disk != place.disk
+        self.disk, self.data = place.disk, place.data
+        self.is_here = ring is not None
+        before, self._ring = self._ring, ring
+        if before is not None:
+            # Else calls are in flight, and are repeated where the queue is now.
+            if self._sender is before:
+                self.harvest()
+                payloads = before.unacknowledged()
+                if not has_moved:  # and only a call can say that a batch is a repetition
+                    self._mark_repeated(payloads)
+                self._sender = ring if ring is not None and has_moved else self._calls
+                self._send_again(payloads)
+            before.close()
 
     def _mark_repeated(self, payloads: Mapping[int, bytes]) -> None:
         """Have the batches in flight sent as repetitions; those that cannot be have failed."""
@@ -278,7 +298,11 @@ class QueueLink(OfOneProcess, what="producer"):
             sender.wait(batch.sequence, timeout_s)
 
     def wait_for_room(self, timeout_s: float) -> None:
-        """Sleep until there may be room again, or the time is over."""
+        """Sleep until there may be room again, or the time is over.
+
+        The lock is held meanwhile, so a place to which the queue has moved is used from here.
+        """
+        self._switch_place()
         self.harvest()
         if self.in_flight:
             self.wait(self.in_flight[0], timeout_s)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from support.harness.patience import patience
+from support.harness.patience import patience, wait_until
 from support.nodes.local_node import LocalNode
 from support.nodes.moving_disks import FAR
 
@@ -181,3 +184,64 @@ def test_a_queue_that_moves_on_is_followed_though_its_disk_before_was_late(tmp_p
             producer.send("T", b"there again", timeout_s=patience(5))
         bodies = [message.body for message in node.stored("T")]
     assert bodies == [b"here", b"there", b"there again"]
+
+
+class Moving:
+    """A producer whose queue moves; it finds the queue only by itself, and by no look that is due."""
+
+    def __init__(self, node: TwoDisks) -> None:
+        self.node = node
+        node.topics.ensure("T", 1)
+        self.producer = NodeProducer(node, timeout_s=patience(30))
+        self.producer.send("T", b"first")
+        self.producer.links._look_at_s = math.inf
+        self.link: Any = self.producer.links.existing("T", 0)
+        self.catalog_has = ""
+        """The disk that the catalog has, as the producer sees it."""
+        seen: Any = mock.Mock(wraps=node)
+        seen.topics.get = lambda name: replace(node.topics.get(name), disks=(self.catalog_has,))
+        self.producer.links._node = seen
+
+    def send(self, *bodies: bytes) -> threading.Thread:
+        """Send in a thread, and wait there for the results."""
+
+        def run() -> None:
+            for sent in [self.producer.send_async("T", body) for body in bodies]:
+                sent.result()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_until(lambda: len(self.link.in_flight) > 0)
+        return thread
+
+    def hand_over(self) -> None:
+        """Close the queue on this machine: what is in its ring is not stored."""
+        self.node.stall("T", 0)
+
+    def open(self, disk: str) -> None:
+        """Have the queue on a disk, as the catalog says from now on."""
+        self.node.on = self.catalog_has = disk
+
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.node.stored("T")]
+
+
+@pytest.fixture
+def moving(tmp_path: Path) -> Iterator[Moving]:
+    with TwoDisks(tmp_path) as node:
+        moving = Moving(node)
+        yield moving
+        moving.producer.close()
+
+
+def test_a_queue_moves_while_a_sender_waits_for_room_in_its_ring(moving: Moving) -> None:
+    """It holds the lock of the link, which has to lead to the new place."""
+    bodies = [b"%d" % number + bytes(400_000) for number in range(24)]
+    moving.hand_over()
+    sending = moving.send(*bodies)
+    wait_until(lambda: len(moving.link.in_flight) >= 4)
+    time.sleep(0.1)  # until the ring is full
+    moving.open(FAR)
+    moving.producer.refresh_topics()
+    sending.join(patience(20))
+    assert moving.bodies() == [b"first", *bodies]
