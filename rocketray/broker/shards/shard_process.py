@@ -31,12 +31,11 @@ from typing import Any, TypeVar
 from rocketray.base.config import StoreConfig
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.process_names import has_services
-from rocketray.broker.topics.topic_files import HANDED_OVER
+from rocketray.broker.topics.topic_files import handed_over_file
 from rocketray.errors import ShardMovedError, ShardUnavailableError, StoreError, StreamError
 from rocketray.runtime.files.paths import (
     filter_doorbell_path,
     process_doorbell_path,
-    shard_directory,
 )
 from rocketray.runtime.ipc.control_page import Doorbell
 from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell
@@ -167,7 +166,7 @@ class ShardProcess:
         """
         with self._opening:
             # On disk before the queue is closed: a process that is started now must not open it.
-            mark = _handed_over(self.data, topic, queue_id)
+            mark = handed_over_file(self.data, topic, queue_id)
             mark.touch()
             SYSTEM_FILES.sync(mark.parent)
             self._close([(topic, queue_id)])
@@ -181,7 +180,7 @@ class ShardProcess:
             StreamError: it cannot be opened.
         """
         with self._opening:
-            _handed_over(self.data, topic.name, queue_id).unlink(missing_ok=True)
+            handed_over_file(self.data, topic.name, queue_id).unlink(missing_ok=True)
             if self.find(topic.name, queue_id) is None:
                 self._open(topic, queue_id)
 
@@ -300,7 +299,7 @@ class ShardProcess:
             raise ShardUnavailableError(name, _RETRY_AFTER_MS, "its process ends")
         if topic.process_of(queue_id) != self.name:  # it moved, or the topic was recreated
             raise ShardMovedError(name, _MOVED_RETRY_AFTER_MS, "another process has it by now")
-        if _handed_over(self.data, topic.name, queue_id).exists():
+        if handed_over_file(self.data, topic.name, queue_id).exists():
             raise ShardMovedError(name, _MOVED_RETRY_AFTER_MS, "it moves to another disk")
         sizes: dict[str, Any] = self._sizes
         try:
@@ -384,10 +383,6 @@ def _close(shard: OwnedShard) -> Exception | None:
     except Exception as error:  # noqa: BLE001 - the others are closed nevertheless
         return error
     return None
-
-
-def _handed_over(data: Path, topic: str, queue_id: int) -> Path:
-    return shard_directory(data, topic, queue_id) / HANDED_OVER
 
 
 def _smaller(sizes: Mapping[str, int]) -> dict[str, int]:

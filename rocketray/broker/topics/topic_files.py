@@ -33,6 +33,11 @@ _REMOVALS = 20
 _REMOVAL_INTERVAL_S = 0.1
 
 
+def handed_over_file(data: Path, topic: str, queue_id: int) -> Path:
+    """Return the file that is there from when a queue leaves *data* until its old files go."""
+    return shard_directory(data, topic, queue_id) / HANDED_OVER
+
+
 def check_no_files(data: Path, topic: str) -> None:
     """Raise :class:`StoreError` if a new topic's name has a directory, with files of another."""
     directory = shard_directory(data, topic, 0).parent

@@ -51,6 +51,8 @@ _ROOM_WAIT_S = 0.01
 _LOOK_S = 1.0
 _STUCK_S = 0.5
 """After that a batch without an outcome may be that of a queue that has moved."""
+# Between two looks at the queues of batches that are in flight, whether they are handed over.
+_MOVING_S = 0.1
 _REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
 
 
@@ -353,11 +355,12 @@ class Batcher(OfOneProcess, what="producer"):
         refresh_at = time.monotonic() + _REFRESH_S
         look_at = 0.0
         links = self._links
-        # In flight at the last look: a link whose first batch is still the same is stuck. Batches
-        # that come and go in between are no sign of it, and neither is a batch that was just sent.
-        first: dict[QueueLink, Batch] = {}
+        # The oldest batch in flight at the last look, and the time of the look that saw it first: a
+        # link that has the same one for long is stuck. Batches that come and go in between are no
+        # sign of it, and neither is a batch that was just sent.
+        first: dict[QueueLink, tuple[Batch, float]] = {}
         while not self._closed.is_set():
-            self._collecting.wait(_STUCK_S)
+            self._collecting.wait(_MOVING_S if first else _STUCK_S)
             time.sleep(LINGER_S)
             self._collecting.clear()  # before the look, so that a message behind it sets it again
             waiting = [link for link in links.opened() if not self.hand_over_lingering(link)]
@@ -365,9 +368,12 @@ class Batcher(OfOneProcess, what="producer"):
                 self._collecting.set()
             now_s = time.monotonic()
             if now_s >= look_at:
-                before, first = first, _first_in_flight(links.opened())
-                is_stuck = any(before.get(link) is batch for link, batch in first.items())
-                look_at = now_s + _STUCK_S
+                first = _first_in_flight(links.opened(), first, now_s)
+                for link, (_, since_s) in first.items():
+                    if since_s < now_s and link.is_moving():
+                        links.follow_soon(link)
+                is_stuck = any(now_s - since_s >= _STUCK_S for _, since_s in first.values())
+                look_at = now_s + _MOVING_S
                 if is_stuck or now_s >= refresh_at:
                     links.look_again()
                     refresh_at = now_s + _REFRESH_S
@@ -392,10 +398,13 @@ def _durability(link: QueueLink, handling: Handling) -> Durability:
     return link.durability if handling.durability is None else handling.durability
 
 
-def _first_in_flight(links: Iterable[QueueLink]) -> dict[QueueLink, Batch]:
-    """Return the oldest batch of each link that has one in flight; takes no lock."""
+def _first_in_flight(
+    links: Iterable[QueueLink], before: Mapping[QueueLink, tuple[Batch, float]], now_s: float
+) -> dict[QueueLink, tuple[Batch, float]]:
+    """Return the oldest batch in flight of each link, and since when; takes no lock."""
     found = {}
     for link in links:
         with suppress(IndexError):
-            found[link] = link.in_flight[0]
+            batch, known = link.in_flight[0], before.get(link)
+            found[link] = known if known is not None and known[0] is batch else (batch, now_s)
     return found

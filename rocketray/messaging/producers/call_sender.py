@@ -77,8 +77,10 @@ class CallSender:
         self._dropped = threading.Event()
 
     def redirect(self, shard: ShardApi) -> None:
-        """Make the calls to *shard* from now on, where the queue is now."""
-        self._shard = shard
+        """Make the calls to *shard* from now on, also those that wait for the queue to move."""
+        with self._changed:
+            self._shard = shard
+            self._changed.notify_all()
 
     @property
     def is_busy(self) -> bool:
@@ -223,10 +225,20 @@ class CallSender:
         end_s = time.monotonic() + _MOVE_S
         while True:
             options: Any = {"attempt": attempt, "not_after_ms": call_ends_ms()}
+            shard = self._shard
             try:
-                return self._shard.append(first, int(batch.durability), *rest, **options)
+                return shard.append(first, int(batch.durability), *rest, **options)
             except ShardUnavailableError as error:
                 self._on_unavailable(error)
-                has_moved = isinstance(error, ShardMovedError) and time.monotonic() < end_s
-                if not has_moved or self._dropped.wait(error.retry_after_ms / 1000):
+                if not isinstance(error, ShardMovedError) or time.monotonic() >= end_s:
                     raise
+                self._await_move(shard, error.retry_after_ms / 1000)
+                if self._dropped.is_set():
+                    raise
+
+    def _await_move(self, shard: ShardApi, timeout_s: float) -> None:
+        """Wait until calls lead elsewhere than to *shard*, or the time is over."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._shard is not shard or self._dropped.is_set(), timeout_s
+            )

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from functools import cache, lru_cache
+from collections.abc import Callable, Collection
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 from rocketray.base.ack_mode import durability_of
@@ -41,6 +41,9 @@ from .queue_turns import QueueTurns
 _LOG = logging.getLogger(__name__)
 # Between two refreshes that failures ask for: each asks the coordinator once for each topic.
 _LOOK_S = 0.5
+# After the first look for a queue that moves, which is closed for 0.1 to 0.5 s. The pause doubles,
+# up to the one above: each producer makes some five calls to the coordinator about the topic.
+_MOVING_LOOK_S = 0.02
 _MOVE_S = 10.0
 """How long the opening of a link waits for a queue that moves: as a send waits by default."""
 # Rings of 4 MiB, 256 MiB in all; later links get 128 KiB. A ring is a file in shared memory, so
@@ -75,6 +78,7 @@ class QueueLinks(OfOneProcess, what="producer"):
         self._look_at_s = 0.0
         self.turns = QueueTurns(first=first_turn)
         """The queues of messages that have none."""
+        self._moving: set[QueueLink] = set()  # those whose queues are looked for
         self._lock = threading.Lock()  # for the set of links; no link's own lock is taken under it
         self._refreshing = threading.Lock()
         self.is_closed = False
@@ -89,11 +93,6 @@ class QueueLinks(OfOneProcess, what="producer"):
                 link.harvest()
                 lost += link.lost
         return lost
-
-    @property
-    def is_refreshing(self) -> bool:
-        """Whether a refresh is under way."""
-        return self._refreshing.locked()
 
     def topic(self, name: str) -> TopicConfig:
         """Return a topic; the node is asked once for each."""
@@ -190,47 +189,75 @@ class QueueLinks(OfOneProcess, what="producer"):
         return [link for links in topics for link in links if link is not None]
 
     def _note_unavailable(self, link: QueueLink, error: ShardUnavailableError) -> None:
-        """Look where the queue is if it has moved, else leave out its disk for a while."""
+        """Look where the queue is if it moves, else leave out its disk for a while."""
         if isinstance(error, ShardMovedError):
-            self.look_again()
+            self.follow_soon(link)
         else:
             self.turns.avoid(link.disk)
 
+    def follow_soon(self, link: QueueLink) -> None:
+        """Look where a queue that moves is, beside the caller, until its link leads there."""
+        with self._lock:
+            if self.is_closed or link in self._moving:
+                return
+            self._moving.add(link)
+        if not _started(partial(self._look_for, link)):
+            self._moving.discard(link)
+
+    def _look_for(self, link: QueueLink) -> None:
+        """Look for a queue until its link leads elsewhere, or the queue answers where it was."""
+        disk, waiting = link.disk, [*link.in_flight][:1]
+        pause_s, end_s = _MOVING_LOOK_S, time.monotonic() + _MOVE_S
+        try:
+            while link is self.existing(link.topic, link.queue_id) and time.monotonic() < end_s:
+                self.refresh([link.topic])
+                if self.is_closed or link.disk != disk or any(one.settled for one in waiting):
+                    return
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LOOK_S)
+        finally:
+            self._moving.discard(link)
+
     def look_again(self) -> None:
-        """Refresh soon, beside the caller: a queue does not answer, or has moved."""
+        """Refresh soon, beside the caller: a queue does not answer."""
         now_s = time.monotonic()
-        if now_s >= self._look_at_s and not self.is_refreshing:
+        if now_s >= self._look_at_s and not self._refreshing.locked():
             self._look_at_s = now_s + _LOOK_S
             _started(self.refresh)
 
-    def refresh(self) -> None:
-        """Follow the queues and the ack modes of topics, and leave deleted topics."""
+    def refresh(self, names: Collection[str] | None = None) -> None:
+        """Follow the queues and the ack modes of all topics, or some; leave deleted topics."""
         with self._refreshing:
-            for name, known in list(self._topics.items()):
+            for name in [*(self._topics if names is None else names)]:
+                known = self._topics.get(name)
                 if self.is_closed:
                     return
-                try:
-                    config = self._node.topics.get(name)
-                except TopicNotFoundError as error:
-                    self._leave(name, error)
-                except Exception as error:  # noqa: BLE001  # the next refresh tries again
-                    said = "topic %s: its queues could not be looked up again: %s"
-                    self._outages.failed(name, said, name, error)
-                else:
-                    self._outages.works(name)
-                    # A store host is given once, so others mean that the topic is another one.
-                    if config.store_hosts[: known.queues] != known.store_hosts:
-                        reason = f"topic {name!r} was deleted and recreated meanwhile; send again"
-                        self._leave(name, StoreError(reason))
-                    elif config != known:
-                        with self._lock:
-                            links = self._links.get(name, [])
-                            links += [None] * (config.queues - known.queues) if links else []
-                            self._topics[name] = config
-                            for link in links:
-                                if link is not None:
-                                    link.durability = durability_of(config.default_ack)
-                    self._follow(config)
+                if known is not None:
+                    self._refresh(name, known)
+
+    def _refresh(self, name: str, known: TopicConfig) -> None:
+        try:
+            config = self._node.topics.get(name)
+        except TopicNotFoundError as error:
+            self._leave(name, error)
+        except Exception as error:  # noqa: BLE001  # the next refresh tries again
+            said = "topic %s: its queues could not be looked up again: %s"
+            self._outages.failed(name, said, name, error)
+        else:
+            self._outages.works(name)
+            # A store host is given once, so others mean that the topic is another one.
+            if config.store_hosts[: known.queues] != known.store_hosts:
+                reason = f"topic {name!r} was deleted and recreated meanwhile; send again"
+                self._leave(name, StoreError(reason))
+            elif config != known:
+                with self._lock:
+                    links = self._links.get(name, [])
+                    links += [None] * (config.queues - known.queues) if links else []
+                    self._topics[name] = config
+                    for link in links:
+                        if link is not None:
+                            link.durability = durability_of(config.default_ack)
+            self._follow(config)
 
     def lose(self, error: StreamError) -> None:
         """Fail all unacknowledged and later sends with *error*: their shards are gone."""

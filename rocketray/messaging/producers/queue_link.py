@@ -5,7 +5,7 @@ another Ray node, and if it is too large for the ring, by a call (call_sender.py
 between the two only while nothing is in flight: this keeps the order of the queue. When the queue
 moves to another disk, or its node is started again, :meth:`QueueLink.follow` sends what is in
 flight again, in order, to its new place. Used with its lock held, except for
-:meth:`QueueLink.wait` and :meth:`QueueLink.follow`.
+:meth:`QueueLink.wait`, :meth:`QueueLink.is_moving` and :meth:`QueueLink.follow`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import NamedTuple, Protocol
 
 from rocketray.base.ack_mode import durability_of
 from rocketray.base.system_topics import is_closed_topic
+from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.catalog import TopicConfig
-from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.errors import ShardMovedError, ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.files.node_lock import node_holder
@@ -133,10 +134,24 @@ class QueueLink(OfOneProcess, what="producer"):
         self.is_here = place.is_local()
         """Whether the disk is on this machine."""
         self._ring_bytes = ring_bytes
+        self._on_unavailable = on_unavailable
         self._place: _Place | None = None
-        ring = RingSender(self.data, topic, queue_id, shard, ring_bytes) if self.is_here else None
-        self._ring = ring
+        self._ring = self._new_ring(self.data, topic, shard) if self.is_here else None
         self._sender: BatchSender = self._ring or self._calls
+
+    def _new_ring(self, data: Path, topic: TopicConfig, shard: ShardApi) -> RingSender:
+        return RingSender(
+            *(data, topic, self.queue_id, shard, self._ring_bytes), on_moving=self._note_moving
+        )
+
+    def _note_moving(self) -> None:
+        """Tell of a move as a call would that is answered so."""
+        self._on_unavailable(self, ShardMovedError(self.name, 0, "it moves to another disk"))
+
+    def is_moving(self) -> bool:
+        """Return whether batches wait in a ring whose queue is handed over to another disk."""
+        ring = self._ring
+        return ring is not None and self._sender is ring and ring.is_moving()
 
     def is_left_behind(self, topic: TopicConfig) -> bool:
         """Return whether the queue moved to another disk, or its node was started again."""
@@ -157,7 +172,7 @@ class QueueLink(OfOneProcess, what="producer"):
         shard = node.shard_calls(topic, self.queue_id)
         ring = None
         if place.is_local():  # before the lock: having the shard attach it is a call
-            ring = RingSender(place.data, topic, self.queue_id, shard, self._ring_bytes)
+            ring = self._new_ring(place.data, topic, shard)
         # Not before the ring, which a shard that is not open yet refuses: calls would lead there
         # while ``disk`` does not, and the next move of the queue would not be seen.
         self._calls.redirect(shard)
@@ -189,7 +204,7 @@ class QueueLink(OfOneProcess, what="producer"):
                     self._mark_repeated(payloads)
                 self._sender = ring if ring is not None and has_moved else self._calls
                 self._send_again(payloads)
-            before.close()
+            before.leave()
 
     def _mark_repeated(self, payloads: Mapping[int, bytes]) -> None:
         """Have the batches in flight sent as repetitions; those that cannot be have failed."""
@@ -292,8 +307,12 @@ class QueueLink(OfOneProcess, what="producer"):
                 _LOG.error("%d one-way messages are not stored: %s", batch.one_way, error)
 
     def wait(self, batch: Batch, timeout_s: float) -> None:
-        """Sleep until the batch has an outcome or may be sent, or time is over; holds no lock."""
-        sender = self._sender  # read first: it does not change while the batch has no outcome
+        """Sleep until the batch has an outcome or may be sent, or time is over; holds no lock.
+
+        It may return sooner: the batch was sent again meanwhile (:meth:`follow`), with another
+        number. One that waits for the wrong number looks again when *timeout_s* are over.
+        """
+        sender = self._sender
         if not batch.settled:
             sender.wait(batch.sequence, timeout_s)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topic_files import handed_over_file
 from rocketray.runtime.files.paths import process_doorbell_path, producer_rings_directory
 from rocketray.runtime.files.runtime_lock import RuntimeMark
 from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell
@@ -20,6 +22,10 @@ from rocketray.store.batches.encoded_batch import Packing
 
 from .batch import Batch
 
+# Between two looks of those that wait at a ring whether its queue is handed over to another disk. A
+# look is a system call of 2 µs, and none is made for a batch that is acknowledged sooner.
+_LOOK_S = 0.05
+
 
 class RingSender:
     """The ring of one link: a :class:`~.queue_link.BatchSender`."""
@@ -28,12 +34,24 @@ class RingSender:
     """A ring takes batches while the shard stores others."""
 
     def __init__(
-        self, data: Path, topic: TopicConfig, queue_id: int, shard: ShardApi, capacity: int
+        self,
+        data: Path,
+        topic: TopicConfig,
+        queue_id: int,
+        shard: ShardApi,
+        capacity: int,
+        *,
+        on_moving: Callable[[], object] = lambda: None,
     ) -> None:
         """Create the ring, with room for *capacity* bytes, and have the shard read it.
 
-        A shard that stays closed reports why.
+        A shard that stays closed reports why. *on_moving* is called by those that wait at the ring
+        while its queue moves to another disk.
         """
+        self._on_moving = on_moving
+        self._handed_over = handed_over_file(data, topic.name, queue_id)
+        self._look_at_s = 0.0
+        self._is_left = False
         self._mark = RuntimeMark(data)
         directory = producer_rings_directory(data, topic.name, queue_id)
         self._ring = ProducerRing(directory / owned_name(uuid.uuid4().hex), capacity)
@@ -77,9 +95,21 @@ class RingSender:
             yield batch
 
     def wait(self, sequence: int, timeout_s: float) -> None:
-        """Sleep until that batch is acknowledged or the time is over; not for 0."""
+        """Sleep until that batch is acknowledged, the ring is left, or time is over; not for 0."""
         if sequence:
-            self._ring.wait_acknowledged(sequence, timeout_s)
+            self._ring.wait_acknowledged(sequence, timeout_s, self._gives_up)
+
+    def _gives_up(self) -> bool:
+        """Return whether the ring was left; look from time to time whether its queue moves."""
+        if not self._is_left and (now_s := time.monotonic()) >= self._look_at_s:
+            self._look_at_s = now_s + _LOOK_S
+            if self.is_moving():
+                self._on_moving()
+        return self._is_left
+
+    def is_moving(self) -> bool:
+        """Return whether the queue is handed over to another disk, or was."""
+        return self._handed_over.exists()
 
     def is_left_behind(self) -> bool:
         """Return whether no shard reads the ring.
@@ -93,6 +123,12 @@ class RingSender:
     def unacknowledged(self) -> dict[int, bytes]:
         """Return what the shard has not stored, by sequence: it has left the ring."""
         return self._ring.unacknowledged()
+
+    def leave(self) -> None:
+        """Release the ring, which no shard reads any more, and wake those that wait at it."""
+        self._is_left = True
+        self.close()
+        self._ring.wake()
 
     def close(self) -> None:
         """Release the ring; the shard stores what is in it."""

@@ -21,6 +21,7 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -178,12 +179,13 @@ class SharedCounter:
         spin: AdaptiveSpin | None = None,
         *,
         slice_s: float = _WAIT_SLICE_S,
+        gives_up: Callable[[], bool] | None = None,
     ) -> int:
         """Return the value once it is above *seen* or the time is over; releases the GIL.
 
         With *spin* it spins for a while before it sleeps, if that was worthwhile last time. It
         wakes up each *slice_s*: the main thread of a program handles its signals then. It also
-        wakes up for a value that is not above *seen*.
+        wakes up for a value that is not above *seen*. Each time, *gives_up* may end the wait.
         """
         value = futex.load(self.address)
         cycles = 0 if spin is None else spin.cycles
@@ -194,6 +196,8 @@ class SharedCounter:
             value = futex.wait_above(self.address, seen, int(part * 1e9), cycles)
             now = time.monotonic()
             cycles = 0  # it slept, so the value does not come soon
+            if gives_up is not None and value <= seen and gives_up():
+                break
         if spin is not None:
             spin.learn(now - begun)
         return value

@@ -27,6 +27,7 @@ Invariants
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,9 +178,20 @@ class ProducerRing(_Ring):
         """Let the shard see all that was written; ring its doorbell next."""
         self._head.publish(self._next_head)
 
-    def wait_acknowledged(self, sequence: int, timeout_s: float) -> bool:
-        """Return whether that frame is acknowledged before the time is over."""
-        return self._acknowledged.wait_above(sequence - 1, timeout_s, self._spin) >= sequence
+    def wait_acknowledged(
+        self, sequence: int, timeout_s: float, gives_up: Callable[[], bool] | None = None
+    ) -> bool:
+        """Return whether that frame is acknowledged before the time is over.
+
+        *gives_up* is asked from time to time, and after :meth:`wake`, whether to wait no longer.
+        """
+        line = self._acknowledged
+        return line.wait_above(sequence - 1, timeout_s, self._spin, gives_up=gives_up) >= sequence
+
+    def wake(self) -> None:
+        """Wake all that wait for an acknowledgement, of a ring that no shard reads any more."""
+        # The shard is the only writer of the line, else: what it acknowledged last stays.
+        self._acknowledged.publish(self.acknowledged())
 
     def ack(self, sequence: int) -> Ack:
         """Return an acknowledged frame's outcome, kept until SLOT_COUNT later ones are written."""

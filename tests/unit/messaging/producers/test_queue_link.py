@@ -18,8 +18,10 @@ from support.nodes.moving_disks import FAR
 
 from rocketray.broker.shards.shard_api import ShardApi
 from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topic_files import handed_over_file
 from rocketray.errors import ShardMovedError, ShardUnavailableError
 from rocketray.message import Message
+from rocketray.messaging.producers import batcher
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.queue_link import collecting_s
 from rocketray.runtime.files.paths import producer_rings_directory
@@ -131,6 +133,8 @@ def test_a_ring_whose_queue_was_moved_away_and_back_is_replaced_when_the_produce
 class Calls:
     """A shard as a disk's process has it: it is there only while the queue is on that disk."""
 
+    retry_after_ms = 1
+
     def __init__(self, node: TwoDisks, shard: ShardApi, disk: str) -> None:
         self._node, self._shard, self._disk = node, shard, disk
 
@@ -144,7 +148,7 @@ class Calls:
 
     def _check(self) -> None:
         if self._disk != self._node.on:
-            raise ShardMovedError("T/0", 1, "another process has it by now")
+            raise ShardMovedError("T/0", self.retry_after_ms, "another process has it by now")
 
 
 class TwoDisks(LocalNode):
@@ -184,6 +188,9 @@ def test_a_queue_that_moves_on_is_followed_though_its_disk_before_was_late(tmp_p
             producer.send("T", b"there again", timeout_s=patience(5))
         bodies = [message.body for message in node.stored("T")]
     assert bodies == [b"here", b"there", b"there again"]
+
+
+HOUR_MS = 3_600_000
 
 
 class Moving:
@@ -232,6 +239,50 @@ def moving(tmp_path: Path) -> Iterator[Moving]:
         moving = Moving(node)
         yield moving
         moving.producer.close()
+
+
+def test_who_waits_at_a_ring_that_was_left_is_woken(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "_LOOK_S", 3600.0)
+    moving.hand_over()
+    sending = moving.send(b"moved")
+    moving.open(FAR)
+    moving.producer.refresh_topics()
+    sending.join(patience(20))
+    assert moving.bodies() == [b"first", b"moved"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_queue_that_is_handed_over_is_looked_for_at_once(moving: Moving, *, waits: bool) -> None:
+    moving.hand_over()
+    handed_over_file(moving.node.data, "T", 0).touch()
+    pending = None if waits else moving.producer.send_async("T", b"moved")
+    sending = moving.send(b"moved") if waits else None
+    wait_until(lambda: moving.link in moving.producer.links._moving)
+    assert moving.link.disk == "", "the catalog has it here"
+    moving.open(FAR)
+    if sending is not None:
+        sending.join(patience(20))
+    if pending is not None:
+        wait_until(pending.done)
+    assert moving.bodies() == [b"first", b"moved"]
+
+
+def test_a_call_is_repeated_when_the_queue_is_found_and_no_later(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving.open(FAR)
+    moving.producer.refresh_topics()
+    monkeypatch.setattr(Calls, "retry_after_ms", HOUR_MS)
+    moving.node.on = ""
+    sending = moving.send(b"moved")
+    wait_until(lambda: moving.link in moving.producer.links._moving)
+    moving.open("")
+    sending.join(patience(20))
+    assert moving.bodies() == [b"first", b"moved"]
+    assert moving.producer.send("T", b"after").queue_offset == 2
+    assert moving.link.is_here
 
 
 def test_a_queue_moves_while_a_sender_waits_for_room_in_its_ring(moving: Moving) -> None:
