@@ -24,6 +24,7 @@ SAME_MODULE = {
     "connection": "a client's, and its interface for an app",
     "consume": "the command, and its benchmark",
     "consume_queue": "a consume queue, and its kernels",
+    "filter_choice": "what a user gave as a filter, and the options of commands for it",
     "hashing": "the hashes, and their kernels",
     "member": "a consumer, and the kit's",
     "node": "a node, the kit's, and the connection of a command to one",

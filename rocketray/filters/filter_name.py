@@ -32,12 +32,14 @@ class FilterName:
             )
 
     @classmethod
-    def parse(cls, text: str) -> FilterName:
-        """Return the name that *text* is, as ``large`` or ``large@2``.
+    def parse(cls, text: str | FilterName) -> FilterName:
+        """Return the name that *text* is, as ``large`` or ``large@2``; a name is itself.
 
         Raises:
             InvalidNameError: it is none.
         """
+        if isinstance(text, FilterName):
+            return text
         if not isinstance(text, str):
             raise InvalidNameError(
                 f"{text!r:.60} is not the name of a filter; give a string, as 'large' or 'large@2'"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.cli.terminal.usage import usage_error
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.filters.filter_name import FilterName
 
 from .completions import complete_filters
@@ -19,6 +20,7 @@ from .options import (
     SqlOption,
     TagsOption,
     WhereOption,
+    as_options,
     chosen_subscription,
 )
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 @usage_error()
 def _parse(text: str | FilterName) -> FilterName:
-    return text if isinstance(text, FilterName) else FilterName.parse(text)
+    return FilterName.parse(text)
 
 
 FilterNameOption = Annotated[
@@ -79,21 +81,14 @@ class FilterOptions:
         Raises:
             typer.BadParameter: more than one is given, or the expression does not parse.
         """
+        choice = FilterChoice(
+            self.tags, self.sql, self.where, self.filter_name, self.dialect, self.on_filter_error
+        )
         if self.filter_name is None:
-            return chosen_subscription(
-                self.tags, self.sql, self.where, self.on_filter_error, self.dialect
-            )
-        others = {
-            "--tags": self.tags,
-            "--sql": self.sql,
-            "--where": self.where,
-            "--dialect": self.dialect,
-            "--on-filter-error": None if self.on_filter_error == "stop" else self.on_filter_error,
-        }
-        given = [option for option, value in others.items() if value is not None]
-        if given:
+            return chosen_subscription(choice)
+        if others := choice.all_but_name:
             raise typer.BadParameter(
-                f"--filter names a whole filter; leave out {' and '.join(given)}, or leave out "
+                f"--filter names a whole filter; leave out {as_options(others)}, or leave out "
                 "--filter"
             )
         return self.filter_name

@@ -24,8 +24,8 @@ from rocketray.errors import ConfigError, FilterError, NodeElsewhereError
 from .completions import complete_groups, complete_topics
 
 if TYPE_CHECKING:
-    from rocketray.filters.sql92 import Dialect
-    from rocketray.filters.subscription import ErrorPolicy, Subscription
+    from rocketray.filters.filter_choice import FilterChoice
+    from rocketray.filters.subscription import Subscription
     from rocketray.groups.group_descriptions import GroupDescription
 
     from .node import AskedClient
@@ -166,36 +166,22 @@ OnFilterErrorOption = Annotated[
 ]
 
 
-def chosen_subscription(
-    tags: str | None,
-    sql: str | None,
-    where: str | None,
-    on_error: ErrorPolicy = "stop",
-    dialect: Dialect | None = None,
-) -> Subscription:
-    """Return the one subscription of the options; all messages if there is none.
-
-    A predicate is not imported here: the node imports it.
+def chosen_subscription(choice: FilterChoice) -> Subscription:
+    """Return the one filter of the options, of which none is a name; all messages for none.
 
     Raises:
         typer.BadParameter: more than one is given, or the expression does not parse.
     """
-    from rocketray.filters.subscription import Subscription
+    kinds = as_options(choice.kinds)
+    if len(choice.kinds) > 1:
+        raise typer.BadParameter(f"{kinds} exclude each other; give one")
+    with usage_error(FilterError, ConfigError, hint=kinds or None):
+        return choice.subscription()
 
-    given = [
-        name for name, value in (("--tags", tags), ("--sql", sql), ("--where", where)) if value
-    ]
-    if len(given) > 1:
-        raise typer.BadParameter(f"{' and '.join(given)} exclude each other; give one")
-    with usage_error(FilterError, ConfigError, hint=given[0] if given else None):
-        if where is not None:
-            subscription = Subscription("CLASS", where, on_error, dialect)
-        elif sql is not None:
-            subscription = Subscription("SQL92", sql, on_error, dialect)
-        else:
-            subscription = Subscription("TAG", "*" if tags is None else tags, on_error, dialect)
-        subscription.check_text()
-    return subscription
+
+def as_options(names: Iterable[str]) -> str:
+    """Return the options of those names, as in ``--tags and --sql``."""
+    return " and ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
 def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list[GroupDescription]:

@@ -37,6 +37,7 @@ from rocketray.cli.arguments.options import (
 from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import TextTable, emit, print_json
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.hashing import tags_code
 from rocketray.views.message_records import seen_record, to_json, why_of
 
@@ -116,7 +117,7 @@ def check(
     elif expression is not None:
         subscription = Subscription.sql(expression, dialect)
     else:
-        subscription = chosen_subscription(tags, None, None, dialect=dialect)
+        subscription = chosen_subscription(FilterChoice(tags, dialect=dialect))
     try:
         found = checked_filter(subscription, data, topic, sample_count)
     except FilterSyntaxError as error:

@@ -25,6 +25,7 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import emit
 from rocketray.cli.terminal.usage import usage_error
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.filters.filter_name import FilterName
 from rocketray.views.message_records import diff_record
 
@@ -89,11 +90,10 @@ def _filter_of(text: str, dialect: Dialect | None, name: str) -> Subscription | 
             return FilterName.parse(rest)
     if not colon or kind not in _KINDS:
         kind, rest = "sql", text
-    options = dict.fromkeys(_KINDS) | {kind: rest.strip()}
     if not rest.strip():
         raise typer.BadParameter("the filter is empty; tags:* is all messages", param_hint=name)
-    tags, sql, where = options.values()
+    tags, sql, where = (rest.strip() if kind == each else None for each in _KINDS)
     try:
-        return chosen_subscription(tags, sql, where, dialect=dialect)
+        return chosen_subscription(FilterChoice(tags, sql, where, dialect=dialect))
     except typer.BadParameter as error:
         raise typer.BadParameter(error.message, param_hint=name) from None

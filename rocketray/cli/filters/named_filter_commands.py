@@ -22,6 +22,7 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import TextTable, as_time, counted, print_line, progress
 from rocketray.errors import NodeElsewhereError, StoreError
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.runtime.machine import user_name
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def save(
     """
     if name.version is not None:
         raise typer.BadParameter(f"versions are numbered by the node; give the name {name.name!r}")
-    if tags is None and sql is None and where is None:
+    choice = FilterChoice(tags, sql, where, None, dialect, on_filter_error)
+    if not choice.kinds:
         raise typer.BadParameter("give the filter with --tags, --sql or --where")
-    subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
+    subscription = chosen_subscription(choice)
     who = f"{user_name()} on {socket.gethostname()}"
     from rocketray.views.filter_records import named_filter_record, warning_records
 

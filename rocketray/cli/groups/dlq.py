@@ -22,6 +22,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts_of,
 )
 from rocketray.cli.terminal.output import table_of
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.services.admin.letters_there import letters_there, redrive_there
 from rocketray.views.message_records import letter_record, printable
 
@@ -89,7 +90,7 @@ def show(
         rocketray dlq show audit --limit 10
         rocketray dlq show audit --sql "amount > 100" --json
     """
-    subscription = chosen_subscription(tags, sql, None, dialect=dialect)
+    subscription = chosen_subscription(FilterChoice(tags, sql, dialect=dialect))
     with ask(common.data) as node:
         tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
         for letter, is_redriven in islice(_letters(node, group, subscription, topic), limit):
@@ -130,7 +131,7 @@ def redrive(
         rocketray dlq redrive audit --dry-run
         rocketray dlq redrive audit --tags pay --limit 100
     """
-    subscription = chosen_subscription(tags, sql, None, dialect=dialect)
+    subscription = chosen_subscription(FilterChoice(tags, sql, dialect=dialect))
     with ask(common.data) as node:
         tell_doubts_of(node, [topic or DEAD_LETTER_PREFIX + group], subscription)
         if dry_run:

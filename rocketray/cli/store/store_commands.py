@@ -32,6 +32,7 @@ from rocketray.cli.arguments.store_directory import (
     open_stores,
 )
 from rocketray.cli.terminal.output import TextTable, as_time, emit, table_of
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.views.message_records import to_json
 
 from .store_get import get
@@ -231,7 +232,7 @@ def scan(
         rocketray store scan ./rocketray-data --topic Trade --limit 10
         rocketray store scan ./store --sql "amount > 100" --json
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    chosen = chosen_subscription(tags, sql, None, dialect=dialect)
+    chosen = chosen_subscription(FilterChoice(tags, sql, dialect=dialect))
     span = span_of(begin_ms, end_ms)
     with open_stores(directory) as opened:
         found = (

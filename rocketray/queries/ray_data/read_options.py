@@ -13,13 +13,13 @@ from typing import Any, TypedDict
 from rocketray.base.meant import refuse_unknown
 from rocketray.broker.fetching.read_plan import ReadPlan
 from rocketray.errors import ConfigError
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.queries.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
 from rocketray.queries.ranges.time_rules import TimeRule
 from rocketray.store.reading.columns import COLUMN_TYPES, column_schema
-from rocketray.topology.values.group import make_filter
 
 OffsetChoice = str | int | datetime | Mapping[int, int | str]
 """A word, an offset, a time, or an offset or a word for each queue."""
@@ -84,7 +84,8 @@ def read_plan(options: ReadOptions, look_up: Callable[[FilterName], Subscription
     chosen = tuple(columns or _DEFAULT_COLUMNS)
     column_schema(chosen)  # refuses unknown ones
     tags, sql, where = options.get("tags"), options.get("sql"), options.get("where")
-    given = make_filter(options.get("filter"), tags, sql, where, dialect=options.get("dialect"))
+    choice = FilterChoice(tags, sql, where, options.get("filter"), options.get("dialect"))
+    given = choice.filter()
     subscription = look_up(given) if isinstance(given, FilterName) else given
     return ReadPlan(subscription, chosen, _BATCH_ROWS, options.get("fail_on_data_loss", True))
 

@@ -14,6 +14,7 @@ from typing import cast
 
 from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.errors import ConfigError
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
@@ -22,7 +23,6 @@ from rocketray.queries.ranges.offset_rules import EARLIEST, LATEST, OffsetRule, 
 from rocketray.queries.ranges.time_rules import TimeRule, parse_time, parse_times
 from rocketray.queries.ranges.topic_choice import TopicChoice, assigned, matching, named
 from rocketray.queries.ranges.topic_queues import StoreDirectory
-from rocketray.topology.values.group import make_subscription
 
 from .foreign_options import explain_stranger
 from .source_columns import COLUMN_SETS, ColumnSetName
@@ -221,10 +221,9 @@ def _filter(given: Mapping[str, str]) -> Subscription | FilterName:
                 f"filter={given['filter']!r:.80} is of one topic, and the query reads "
                 f"{choice.text:.200}: name one topic, or give the filter with tags or sql"
             )
-        return FilterName.parse(given["filter"])
     dialect = cast("Dialect | None", given.get("dialect"))  # checked by the subscription
-    tags, sql, where = given.get("tags") or None, given.get("sql"), given.get("where")
-    return make_subscription(tags, sql, where, dialect=dialect)
+    words = given.get("tags") or None, given.get("sql"), given.get("where"), given.get("filter")
+    return FilterChoice(*words, dialect).filter()
 
 
 def _node(given: Mapping[str, str], environ: Mapping[str, str]) -> Path | Cluster | StoreDirectory:

@@ -26,6 +26,7 @@ from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.delay import Delay
 from rocketray.base.names import check_queue_count
 from rocketray.errors import ConfigError, StreamError
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import EVERYTHING, ErrorPolicy
@@ -46,7 +47,6 @@ from rocketray.topology.values.fields import MessageFields
 from rocketray.topology.values.group import (
     DeclaredGroups,
     GroupMembership,
-    make_filter,
     make_start,
 )
 from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic, Value
@@ -231,9 +231,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         refuse_unknown_options("app.agent", unknown, arguments_of(App.agent))
         check_agent_options(channel, concurrency)
         check_strategy(strategy)
-        subscription = make_filter(
-            filter, tags, sql, where, on_filter_error=on_filter_error, dialect=dialect
-        )
+        subscription = FilterChoice(tags, sql, where, filter, dialect, on_filter_error).filter()
         begin = make_start(start)
         is_ordered = True if isolated_partitions and not broadcast else ordered
         failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend, on_decode_error)

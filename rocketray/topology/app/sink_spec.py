@@ -20,10 +20,10 @@ from typing import Any
 
 from rocketray.base.names import check_topic
 from rocketray.errors import ConfigError
+from rocketray.filters.filter_choice import FilterChoice
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.values.group import make_filter
 
 DEFAULT_TRIGGER = "1 second"
 AVAILABLE_NOW = "available now"
@@ -80,7 +80,7 @@ class SinkSpec:
 
     def chosen_filter(self) -> Subscription | FilterName:
         """Return the filter, in the form that agents have."""
-        return make_filter(self.filter, self.tags or None, self.sql, None, dialect=self.dialect)
+        return FilterChoice(self.tags or None, self.sql, None, self.filter, self.dialect).filter()
 
     @property
     def topics(self) -> list[str]:

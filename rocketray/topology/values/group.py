@@ -8,16 +8,15 @@ rule is the first cause of lost messages. Here it is an error when the agent is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocketray.base.names import check_group
 from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionConflictError
 from rocketray.filters.filter_name import FilterName
-from rocketray.filters.sql92 import Dialect
-from rocketray.filters.subscription import ErrorPolicy, Subscription
+from rocketray.filters.subscription import Subscription
 from rocketray.groups.assignment import Strategy
 
 from .failure_rules import FailureOptions
@@ -72,71 +71,6 @@ def make_start(start: StartFrom | datetime | None) -> StartFrom | int | None:
             f"start is {start!r}; a new group starts at 'earliest', at 'latest' or at a datetime"
         )
     return start
-
-
-def make_subscription(
-    tags: str | None,
-    sql: str | None,
-    where: str | Callable[..., Any] | None,
-    on_filter_error: ErrorPolicy = "stop",
-    dialect: Dialect | None = None,
-) -> Subscription:
-    """Return the subscription of at most one of *tags*, *sql*, *where*; with none, all messages.
-
-    *on_filter_error* applies to a message on which the predicate *where* fails; *dialect* is the
-    SQL dialect.
-
-    Parses and imports now, so a wrong expression raises where it is declared.
-    """
-    choices = {"tags": tags, "sql": sql, "where": where}
-    named = [name for name, value in choices.items() if value is not None]
-    if len(named) > 1:
-        raise ConfigError(
-            f"an agent takes one of tags, sql and where, not {' and '.join(named)}; "
-            "tags can be part of an SQL expression: TAGS = 'pay' AND amount > 100"
-        )
-    if where is not None:
-        path = Subscription.where(where).expression
-        subscription = Subscription("CLASS", path, on_filter_error, dialect)
-    elif sql is not None:
-        subscription = Subscription("SQL92", sql, on_filter_error, dialect)
-    else:
-        expression = "*" if tags is None else tags
-        subscription = Subscription("TAG", expression, on_filter_error, dialect)
-    subscription.check()
-    return subscription
-
-
-def make_filter(
-    named: str | None,
-    tags: str | None,
-    sql: str | None,
-    where: str | Callable[..., Any] | None,
-    *,
-    on_filter_error: ErrorPolicy = "stop",
-    dialect: Dialect | None = None,
-) -> Subscription | FilterName:
-    """Return the filter of at most one of *named*, *tags*, *sql*, *where*.
-
-    *named* is the name of a filter of the topic, as ``large`` or ``large@2``; of the others, see
-    :func:`make_subscription`.
-    """
-    if named is None:
-        return make_subscription(tags, sql, where, on_filter_error, dialect)
-    others = {
-        "tags": tags,
-        "sql": sql,
-        "where": where,
-        "dialect": dialect,
-        "on_filter_error": None if on_filter_error == "stop" else on_filter_error,
-    }
-    surplus = [name for name, value in others.items() if value is not None]
-    if surplus:
-        raise ConfigError(
-            f"filter={named!r:.80} names a whole filter, with its dialect and its policy for "
-            f"errors; leave out {' and '.join(surplus)}"
-        )
-    return FilterName.parse(named)
 
 
 class DeclaredGroups:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -17,24 +16,32 @@ from rocketray.testing import Broker
 LARGE = FilterName("large")
 
 
-def test_a_name_is_chosen_alone() -> None:
+def test_the_options_choose_one_filter() -> None:
+    assert FilterOptions().chosen() == Subscription.tags("*")
     assert FilterOptions(filter_name=LARGE).chosen() == LARGE
     assert FilterOptions(sql="a = 1").chosen() == Subscription.sql("a = 1")
-    assert FilterOptions().chosen() == Subscription.tags("*")
+    path = "only.the.node:has_it"
+    assert FilterOptions(where=path).chosen() == Subscription.where(path)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"tags": "a"}, "leave out --tags"),
-        ({"sql": "a = 1", "where": "m:f"}, "leave out --sql and --where"),
-        ({"dialect": "rocketmq"}, "leave out --dialect"),
-        ({"on_filter_error": "skip"}, "leave out --on-filter-error"),
+        (FilterOptions("a", filter_name=LARGE), "leave out --tags, or leave out --filter"),
+        (FilterOptions(sql="a = 1", where="m:f", filter_name=LARGE), "out --sql and --where"),
+        (FilterOptions(filter_name=LARGE, dialect="rocketmq"), "leave out --dialect"),
+        (FilterOptions(filter_name=LARGE, on_filter_error="skip"), "out --on-filter-error"),
+        (FilterOptions("a", "a > 1"), "--tags and --sql exclude each other"),
+        (FilterOptions("a", on_filter_error="skip"), "leave it out"),
+        (FilterOptions("||"), "needs a tag"),
+        (FilterOptions(sql="a >"), r"\^"),
+        (FilterOptions(where="no path"), "'module:callable'"),
     ],
 )
-def test_more_beside_a_name_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(typer.BadParameter, match=said):
-        FilterOptions(filter_name=LARGE, **options).chosen()
+def test_a_wrong_choice_is_wrong_usage(options: FilterOptions, said: str) -> None:
+    with pytest.raises(typer.BadParameter, match=said) as caught:
+        options.chosen()
+    assert caught.value.exit_code == 2
 
 
 def test_a_disk_that_joined_asks_its_coordinator(

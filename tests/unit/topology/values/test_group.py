@@ -6,46 +6,14 @@ import pytest
 
 from rocketray.errors import (
     ConfigError,
-    FilterSyntaxError,
     InvalidNameError,
-    PredicateError,
     StrategyConflictError,
     SubscriptionConflictError,
 )
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.values.group import (
-    DeclaredGroups,
-    GroupMembership,
-    make_start,
-    make_subscription,
-)
+from rocketray.topology.values.group import DeclaredGroups, GroupMembership, make_start
 
 PAY = Subscription.tags("pay")
-
-
-def test_at_most_one_of_tags_sql_and_where() -> None:
-    with pytest.raises(ConfigError, match=r"one of tags, sql and where, not tags and sql"):
-        make_subscription("pay", "a > 1", None)
-    with pytest.raises(ConfigError, match=r"not sql and where"):
-        make_subscription(None, "a > 1", "support.predicates:body_is_short")
-    assert make_subscription(None, None, None) == Subscription.tags("*")
-
-
-def test_a_dialect_is_for_sql_and_part_of_the_subscription() -> None:
-    like = make_subscription(None, "a LIKE 'x'", None, dialect="rocketray")
-    assert like == Subscription.sql("a LIKE 'x'", "rocketray")
-    for tags, where in (("pay", None), (None, "support.predicates:body_is_short")):
-        with pytest.raises(ConfigError, match="is for SQL"):
-            make_subscription(tags, None, where, dialect="rocketray")
-
-
-def test_a_wrong_expression_is_an_error_where_it_stands() -> None:
-    with pytest.raises(FilterSyntaxError, match=r"\^"):
-        make_subscription(None, "a >", None)
-    with pytest.raises(FilterSyntaxError):
-        make_subscription("||", None, None)
-    with pytest.raises(PredicateError):
-        make_subscription(None, None, "no_such_module:f")
 
 
 def test_members_of_a_group_subscribe_alike() -> None:
@@ -81,12 +49,10 @@ def test_group_names_are_checked() -> None:
 def test_members_of_a_group_agree_on_what_becomes_of_errors() -> None:
     registry = DeclaredGroups()
     path = "support.predicates:is_even"
-    registry.join(GroupMembership("g", make_subscription(None, None, path, "skip")), ["T"])
+    registry.join(GroupMembership("g", Subscription.where(path, "skip")), ["T"])
     with pytest.raises(SubscriptionConflictError, match="on an error: skip"):
-        registry.join(GroupMembership("g", make_subscription(None, None, path)), ["T"])
+        registry.join(GroupMembership("g", Subscription.where(path)), ["T"])
     assert registry.predicates() == (path,)
-    with pytest.raises(ConfigError, match="leave it out"):
-        make_subscription(None, "a > 1", None, "deliver")
 
 
 def test_a_group_begins_at_one_of_the_ends_or_at_a_time() -> None:
