@@ -64,6 +64,10 @@ __all__ = [
     "UnsupportedPlatformError",
 ]
 
+# An actor that Ray restarts is back in 0.5 to 1.5 s, a gateway and a queue that moves in some
+# seconds; a shard that closed is opened again after a second at the earliest.
+_RETRY_AFTER_MS = 1000
+
 
 class StreamError(Exception):
     """The root of all errors that rocketray raises on purpose."""
@@ -279,19 +283,21 @@ class ForkedError(ActorError):
 
 
 class ShardUnavailableError(ActorError):
-    """The shard is unavailable; the call may be repeated after ``retry_after_ms``."""
+    """A shard, or what is asked about it, is unavailable; the call may be repeated.
 
-    def __init__(self, shard: str, retry_after_ms: int, reason: str) -> None:
-        super().__init__(shard, retry_after_ms, reason)
-        self.shard = shard
-        self.retry_after_ms = retry_after_ms
+    - ``what``: what is unavailable, in words, such as ``"shard Trade/0"`` or ``"the coordinator"``.
+    - ``retry_after_ms``: when to repeat the call; 0 is now.
+    """
+
+    def __init__(self, what: str, reason: str, retry_after_ms: int = _RETRY_AFTER_MS) -> None:
+        super().__init__(what, reason, retry_after_ms)
+        self.what = what
         self.reason = reason
+        self.retry_after_ms = retry_after_ms
 
     def __str__(self) -> str:
-        return (
-            f"shard {self.shard} is unavailable: {self.reason}; "
-            f"try again in {self.retry_after_ms} ms"
-        )
+        when = f"in {self.retry_after_ms} ms" if self.retry_after_ms else "now"
+        return f"{self.what} is unavailable: {self.reason}; try again {when}"
 
 
 class ShardMovedError(ShardUnavailableError):

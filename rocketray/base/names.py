@@ -69,6 +69,11 @@ def check_group(name: str) -> str:
     return _check("consumer group", name, GROUP_MAX_CHARS)
 
 
+def disk_words(disk: str) -> str:
+    """Return how texts name a disk: by its UUID, which is empty for the first disk."""
+    return f"disk {disk}" if disk else "the first disk"
+
+
 def check_queue_count(queues: int) -> int:
     """Return *queues*, or raise :class:`InvalidNameError` for an invalid number of queues."""
     if not isinstance(queues, int) or not 1 <= queues <= QUEUE_COUNT_MAX:

@@ -181,7 +181,7 @@ class SteppedNode:
 
         def unavailable(reason: str) -> ShardUnavailableError:
             said = f"{reason}, as the test asked"
-            return ShardUnavailableError(f"{topic}/{queue_id}", _RETRY_AFTER_MS, said)
+            return ShardUnavailableError(f"shard {topic}/{queue_id}", said, _RETRY_AFTER_MS)
 
         if faults.is_down:
             raise unavailable("it is down")

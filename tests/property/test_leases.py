@@ -68,7 +68,7 @@ class Member:
             reply = self.world.registry.heartbeat(beat, QUEUES, self.world.now_ms)
             self.world.now_ms += delay_ms
             if lost:
-                raise ShardUnavailableError("coordinator", 0, "the answer was lost by the test")
+                raise ShardUnavailableError("the coordinator", "the answer was lost by the test", 0)
             return reply
 
         try:

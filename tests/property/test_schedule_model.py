@@ -165,7 +165,7 @@ class Run:
 
     def _before(self, what: str) -> None:
         if what in {f"forward {topic}/{queue_id}" for topic, queue_id in self.shut}:
-            raise ShardUnavailableError(what, 1000, "it is away")
+            raise ShardUnavailableError(what, "it is away")
 
     def _check(self, before: dict[Place, int]) -> None:
         now = self.waiting.clock.now_ms

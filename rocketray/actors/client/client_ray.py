@@ -39,8 +39,6 @@ from rocketray.runtime.ray_process.ray_runtime import (
 from rocketray.runtime.ray_process.ray_watch import AwayNote, RayWatch
 from rocketray.runtime.signal_handlers import same_handler_behind
 
-from .actor_names import RETRY_AFTER_MS
-
 _LOG = logging.getLogger(__name__)
 _WATCH_INTERVAL_S = 1.0  # then a server that has ended is noticed, and calls under way raise
 JoinRay = Callable[[str], None]
@@ -87,7 +85,7 @@ class ClientRay:
     def check(self) -> None:
         """Raise :class:`ShardUnavailableError` while Ray is lost: a call would block."""
         if self._lost is not None:
-            raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, self._lost)
+            raise ShardUnavailableError("the node", self._lost)
 
     def gcs_away(self) -> str | None:
         """Return what to say of the GCS while it is unavailable, else None."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Concatenate
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.names import disk_words
 from rocketray.broker.disks.disks_api import DISKS, DiskReport, DisksApi
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.runtime.calls.endpoint import (
@@ -43,7 +44,7 @@ from rocketray.runtime.ray_process.ray_runtime import (
     ray_session,
 )
 
-from .actor_names import RETRY_AFTER_MS, actor_or_none, find_actor
+from .actor_names import actor_or_none, find_actor
 from .client_ray import CLIENT_RAY
 from .node_api import NODE
 
@@ -151,7 +152,7 @@ class RayTransport(OfOneProcess, what="client"):
         except RayTaskError as error:
             raise raised_there(error, self._data) from None
         except RayError as error:  # an actor or its result is unavailable, or it times out
-            raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
+            raise ShardUnavailableError(f"actor {endpoint.actor}", str(error)) from error
 
     def _answer(self, reference: Any, endpoint: Endpoint[Any]) -> Any:
         """Wait for a result while the node's process lives: without it Ray may never answer.
@@ -171,22 +172,17 @@ class RayTransport(OfOneProcess, what="client"):
                     directory = Path(str(self.node["data"]))
                     self.node = read_description(directory) or self.node  # of its next start
                     raise ShardUnavailableError(
-                        "or coordinator",
-                        RETRY_AFTER_MS,
-                        f"the node on {directory} has ended, and did not answer before; if it is "
-                        f"not started again by itself, start it with: rocketray start --data "
-                        f"{directory}",
+                        f"the node on {directory}",
+                        "it has ended, and did not answer before; if it is not started again by "
+                        f"itself, start it with: rocketray start --data {directory}",
                     ) from None
                 if time.monotonic() >= end:
                     raise
                 if time.monotonic() - begin_s > _WITHOUT_GCS_S:
                     _check_gcs(endpoint.actor)
                 if is_on_disk and self._is_away(disk):
-                    raise ShardUnavailableError(
-                        f"on disk {disk}" if disk else "on the first disk",
-                        RETRY_AFTER_MS,
-                        "its machine does not answer",
-                    ) from None
+                    reason = "its machine does not answer"
+                    raise ShardUnavailableError(disk_words(disk), reason) from None
 
     def _is_away(self, disk: str) -> bool:
         """Return whether the coordinator says that a disk does not answer."""
@@ -201,7 +197,7 @@ class RayTransport(OfOneProcess, what="client"):
 def _check_gcs(name: str) -> None:
     """Raise :class:`ShardUnavailableError` for an actor that Ray cannot find or start now."""
     if (said := CLIENT_RAY.gcs_away()) is not None:
-        raise ShardUnavailableError(name, RETRY_AFTER_MS, said)
+        raise ShardUnavailableError(f"actor {name}", said)
 
 
 def begin(

@@ -26,7 +26,6 @@ from rocketray.runtime.one_process import OfOneProcess
 from .local_transport import LocalTransport, open_local
 
 _FoundT = TypeVar("_FoundT")
-_RETRY_AFTER_MS = 1000  # as actor_names.py, which would load Ray
 _SILENCE_MAX_S = CALL_TIMEOUT_S + 5.0  # the node's process waits less for an actor
 
 
@@ -95,7 +94,7 @@ class StayingTransport(OfOneProcess, what="client"):
         except NodeNotRunningError as error:
             link.close()
             self._drop_idle()  # it is of the same process
-            raise _unavailable(str(error)) from None
+            raise self._unavailable(str(error)) from None
         except StreamError:  # of the object that was called
             self._keep(link)
             raise
@@ -110,9 +109,9 @@ class StayingTransport(OfOneProcess, what="client"):
             link, self._idle = self._idle, None
         link = link or open_local(self._data, _SILENCE_MAX_S)
         if link is None:
-            raise _unavailable(
-                f"the process of the node on {self._data} does not answer; if it has ended, start "
-                f"it again: rocketray start --data {self._data}"
+            raise self._unavailable(
+                "its process does not answer; if it has ended, start it again: rocketray start "
+                f"--data {self._data}"
             )
         return link
 
@@ -130,6 +129,5 @@ class StayingTransport(OfOneProcess, what="client"):
         if link is not None:
             link.close()
 
-
-def _unavailable(why: str) -> ShardUnavailableError:
-    return ShardUnavailableError("or coordinator", _RETRY_AFTER_MS, why)
+    def _unavailable(self, reason: str) -> ShardUnavailableError:
+        return ShardUnavailableError(f"the node on {self._data}", reason)

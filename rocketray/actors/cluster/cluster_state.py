@@ -61,7 +61,6 @@ from rocketray.runtime.ipc.control_page import ControlPage
 from .groups_file import GroupsFile
 
 _LOG = logging.getLogger(__name__)
-_RETRY_AFTER_MS = 1000  # a member tries again with its next heartbeat
 EndOf = Callable[[TopicConfig, int], int]
 
 
@@ -245,7 +244,7 @@ class ClusterState:
         except (OSError, RegisterUnavailableError) as error:
             reason = disk_error(self._data, error) if isinstance(error, OSError) else error
             said = f"its state cannot be saved: {reason}"
-            raise ShardUnavailableError("or coordinator", _RETRY_AFTER_MS, said) from error
+            raise ShardUnavailableError("the coordinator", said) from error
 
     def _heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         with self._lock:

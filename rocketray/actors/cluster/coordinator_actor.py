@@ -20,7 +20,7 @@ import time
 from functools import partial
 from typing import Any, cast
 
-from rocketray.actors.client.actor_names import RETRY_AFTER_MS, actor_or_none
+from rocketray.actors.client.actor_names import actor_or_none
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.base.config import StoreConfig
 from rocketray.broker.disks.disk_agent import DiskAgent
@@ -288,5 +288,6 @@ def _serves(actor: Any) -> bool:
 
 
 def _does_not_start(home: Home) -> ShardUnavailableError:
-    reason = f"the gateway on {home.machine} does not start"
-    return ShardUnavailableError(f"on disk {home.uuid}", RETRY_AFTER_MS, reason)
+    return ShardUnavailableError(
+        f"the gateway of disk {home.uuid} on {home.machine}", "it does not start"
+    )

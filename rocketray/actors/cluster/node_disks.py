@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate
 
-from rocketray.actors.client.actor_names import RETRY_AFTER_MS
 from rocketray.actors.client.ray_transport import begin
+from rocketray.base.names import disk_words
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disk_agent import DiskAgent
 from rocketray.broker.disks.disk_register import DiskRegister
@@ -101,7 +101,7 @@ class NodeDisks:
         home = self.register.homes.get(disk)
         is_own = not disk and self._own is not None
         if home is None or not (is_own or disk in self.register.reports):
-            raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, _away(home))
+            raise ShardUnavailableError(disk_words(disk), _away(home))
         return home
 
     def keep_catalog(self, disk: str, catalog: Callable[[], TopicCatalog]) -> None:
@@ -193,7 +193,7 @@ class NodeDisks:
         except RayTaskError as error:
             raise raised_there(error, Path(home.data)) from None
         except RayError as error:
-            raise ShardUnavailableError(f"on disk {disk}", RETRY_AFTER_MS, _away(home)) from error
+            raise ShardUnavailableError(disk_words(disk), _away(home)) from error
 
 
 def _report(call: Any) -> DiskReport | None:
@@ -208,4 +208,4 @@ def _report(call: Any) -> DiskReport | None:
 def _away(home: Home | None) -> str:
     if home is None:
         return "it is not a disk of this cluster"
-    return f"the disk, {home.data} on {home.machine}, does not answer"
+    return f"{home.data} on {home.machine} does not answer"

@@ -332,7 +332,7 @@ def _answer(call: Any, process: str, timeout_s: float) -> Any:
         cause = error.cause
         raise (cause if isinstance(cause, StreamError | OSError) else error) from None
     except RayError as error:
-        raise ShardUnavailableError(f"process {process}", 1000, str(error)) from error
+        raise ShardUnavailableError(f"shard process {process}", str(error)) from error
 
 
 def _places(of_process: _Queues) -> list[str]:

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from rocketray.base.file_form import FileForm
 from rocketray.base.json_fields import read_value
+from rocketray.base.names import disk_words
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import CopiedQueue, MovedQueue
 from rocketray.broker.topics.catalog import TopicConfig
@@ -254,9 +255,9 @@ class QueueMoves:
         self._shards.start([moved], queues, _OPEN_S)
         stopped_s = time.monotonic() - begin_s
         _LOG.info(
-            "queue %s is on disk %s now: %d bytes in %.1f s, the last %d with the queue closed, "
+            "queue %s is on %s now: %d bytes in %.1f s, the last %d with the queue closed, "
             "for %.2f s",
-            *(move.name, move.target or "(the first)", copied.fetched_bytes),
+            *(move.name, disk_words(move.target), copied.fetched_bytes),
             *(copied.seconds, rest.fetched_bytes, stopped_s),
         )
         self._shards.end_unused(topic, moved)

@@ -34,7 +34,6 @@ _GRACE_S = 10.0  # for an answer on its way: 4 MiB at 3.4 Mbit/s
 _ATTEMPTS = 3  # without those that a spare is waited for
 _SPARE_S = 1.5  # a spare runs already, and only has to take the lock and to listen
 _AGAIN_S = 0.05
-_RETRY_AFTER_MS = 1000  # a gateway takes seconds to start
 
 
 class ServiceFinder(Protocol):
@@ -168,8 +167,5 @@ def _failed(service: FetchService, error: Exception) -> StreamError:
 
 
 def _unavailable(service: FetchService, error: Exception) -> ShardUnavailableError:
-    return ShardUnavailableError(
-        "gateway",
-        _RETRY_AFTER_MS,
-        f"the fetch service at {service.host} port {service.port} does not answer: {error}",
-    )
+    what = f"the fetch service at {service.host} port {service.port}"
+    return ShardUnavailableError(what, f"it does not answer: {error}")

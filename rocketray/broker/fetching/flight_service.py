@@ -98,8 +98,9 @@ class FlightService:
         data = self._home.directory()
         kept = kept_service(data)
         if kept is None or not kept.port:
-            reason = f"the fetch service of {data} starts"
-            raise ShardUnavailableError("gateway", _RETRY_AFTER_MS, reason)
+            raise ShardUnavailableError(
+                f"the fetch service of {data}", "it starts", _RETRY_AFTER_MS
+            )
         return self._place_with(data, kept)
 
     def close(self) -> None:

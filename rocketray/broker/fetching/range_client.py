@@ -22,7 +22,6 @@ from .read_plan import DiskPlace, FetchService, Range, ReadPlan, Warn
 
 _OPEN_SERVICES = 64  # one of each disk
 _WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)  # 7.8 s without a batch; each batch resets the count
-_RETRY_AFTER_MS = 1000  # a gateway takes seconds to start
 
 
 def fetch_range(
@@ -78,8 +77,7 @@ def _unavailable(place: DiskPlace, part: Range, why: str) -> ShardUnavailableErr
     topic, queue_id = part.key
     assert place.service is not None
     return ShardUnavailableError(
-        f"{topic}/{queue_id}",
-        _RETRY_AFTER_MS,
+        f"shard {topic}/{queue_id}",
         f"the fetch service of disk {place.uuid}, {place.data} on {place.machine}, at "
         f"{place.service.host} port {place.service.port}, does not answer: {why}",
     )

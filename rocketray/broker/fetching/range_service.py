@@ -30,8 +30,6 @@ from .range_request import RANGE, BatchNote, RangeRequest
 from .read_plan import Bounds, DiskPlace, QueueKey
 from .serving_turn import ServingTurn
 
-_RETRY_AFTER_MS = 1000  # a queue opens, or its move ends, within some seconds
-
 
 class RangeService:
     """The ranges of the disk with that *home*, and its fetch service; any thread may call."""
@@ -87,7 +85,7 @@ class RangeService:
         if held is None:  # not 0 to 0: the messages of a queue that was moved here are not gone
             topic, queue_id = key
             reason = f"it is not open on disk {self._home.data} of {self._home.machine} yet"
-            raise ShardUnavailableError(f"{topic}/{queue_id}", _RETRY_AFTER_MS, reason)
+            raise ShardUnavailableError(f"shard {topic}/{queue_id}", reason)
         return held
 
     def _answer(self, ticket: bytes) -> flight.GeneratorStream:

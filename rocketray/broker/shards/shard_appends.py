@@ -28,7 +28,6 @@ from .ownership_fence import OwnershipFence
 from .unflushed import Unflushed
 
 _LOG = logging.getLogger(__name__)
-_RETRY_AFTER_MS = 1000  # a closed shard is tried again after a second (shard_process.py)
 
 
 class ShardAppends:
@@ -79,7 +78,7 @@ class ShardAppends:
 
     def unavailable(self, reason: str) -> ShardUnavailableError:
         """Return the error of a call that stored nothing and may be repeated."""
-        return ShardUnavailableError(self.name, _RETRY_AFTER_MS, reason)
+        return ShardUnavailableError(f"shard {self.name}", reason)
 
     def check_epoch(self) -> None:
         """Raise :class:`ShardFencedError` if a newer process owns the shard."""

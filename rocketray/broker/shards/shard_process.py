@@ -51,7 +51,6 @@ _LOG = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _LIMITS = ProcessLimits.of_system
-_RETRY_AFTER_MS = 1000  # until Ray has started the next process
 _MOVED_RETRY_AFTER_MS = 200  # a sender waits 10 s for a queue that moves, and looks so often
 # 1, 2, 4, … 32, 60 s: a shard that has been closed for a minute is tried once a minute (invariant
 # 2).
@@ -295,12 +294,13 @@ class ShardProcess:
         """Open a shard, and have it drained; called with ``_opening`` held."""
         place = topic.name, queue_id
         name = f"{topic.name}/{queue_id}"
+        what = f"shard {name}"
         if self._is_ended:  # or a late call would take the files from the next process
-            raise ShardUnavailableError(name, _RETRY_AFTER_MS, "its process ends")
+            raise ShardUnavailableError(what, "its process ends")
         if topic.process_of(queue_id) != self.name:  # it moved, or the topic was recreated
-            raise ShardMovedError(name, _MOVED_RETRY_AFTER_MS, "another process has it by now")
+            raise ShardMovedError(what, "another process has it by now", _MOVED_RETRY_AFTER_MS)
         if handed_over_file(self.data, topic.name, queue_id).exists():
-            raise ShardMovedError(name, _MOVED_RETRY_AFTER_MS, "it moves to another disk")
+            raise ShardMovedError(what, "it moves to another disk", _MOVED_RETRY_AFTER_MS)
         sizes: dict[str, Any] = self._sizes
         try:
             shard = OwnedShard(

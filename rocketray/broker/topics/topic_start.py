@@ -23,7 +23,6 @@ TOPICS_A_STEP = 64  # with one save of the catalog for all of them
 STEP_S = 20.0
 """How long the coordinator waits for the queues of a step, for whose reply a caller has 60 s."""
 _PATIENCE_S = 120.0  # six steps; a start of Ray's processes may take that long on a busy machine
-_RETRY_AFTER_MS = 1000  # the same call continues where this one stopped
 
 
 class Started(NamedTuple):
@@ -101,8 +100,7 @@ class QueueStarter(Generic[PartT]):
             elif self.clock_s() - heard_s >= _PATIENCE_S:
                 running = end - fewest
                 raise ShardUnavailableError(
-                    f"{self.topics}/{running}",
-                    _RETRY_AFTER_MS,
+                    f"shard {self.topics}/{running}",
                     f"{reason}; {running} of {self._queues} queues run, and no other has started "
                     f"for {_PATIENCE_S:.0f} s; to start the rest, repeat the creation",
                 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.names import disk_words
 from rocketray.cli.arguments.lookup_options import (
     MAX_DEFAULT,
     BeginOption,
@@ -72,7 +73,7 @@ def query(
     with ask(common.data) as connection:
         node = of_disks_there(connection)
         for disk in sorted(node.away & {*node.topics.get(topic).by_disk()}):
-            progress(f"disk {disk or '(the first)'} does not answer: its queues are left out")
+            progress(f"{disk_words(disk)} does not answer: its queues are left out")
         if message_id is not None:
             with usage_error(hint="--id"):
                 found = found_by_id(node, topic, message_id)

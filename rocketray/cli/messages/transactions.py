@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rocketray.base.names import disk_words
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions
 from rocketray.cli.terminal.output import TextTable, as_time, progress
@@ -37,7 +38,7 @@ def transactions(
         found = connection.transactions.overview(most)
     for disk in found.unknown:
         progress(
-            f"the transactions of disk {disk or '(the first)'} are unknown: it does not answer; see: "
+            f"the transactions of {disk_words(disk)} are unknown: it does not answer; see: "
             "rocketray status"
         )
     rows = (

@@ -42,7 +42,6 @@ from .node_messages import NodeMessages, queues_there
 from .system_api import NodeDelays, NodeTransactions
 
 # A disk that is unknown may be about to join, so callers retry as for one whose machine is down.
-_RETRY_AFTER_MS = 1000
 # 256 groups of four queues take the filter actor a quarter of a second. With a call for each, a
 # reading of 4,000 queues took 10 s; it takes 0.5 s so.
 _GROUPS_A_CALL = 256
@@ -126,9 +125,8 @@ class NodeClient:
             return self
         home = self.disks.homes().get(disk)
         if home is None:
-            raise ShardUnavailableError(
-                f"on disk {disk}", _RETRY_AFTER_MS, f"cluster {self.cluster!r} has no such disk"
-            )
+            reason = f"cluster {self.cluster!r} has no such disk"
+            raise ShardUnavailableError(f"disk {disk}", reason)
         place = Path(home.data), self._transport, self.clock_ms, self.cluster, disk
         return NodeClient(*place, away=away)
 

@@ -348,7 +348,7 @@ class Batcher(OfOneProcess, what="producer"):
             if time.monotonic() >= deadline:
                 batch.is_unsent = True
                 reason = "it does not accept messages now; nothing of this batch was sent"
-                raise ShardUnavailableError(link.name, 1000, reason)
+                raise ShardUnavailableError(f"shard {link.name}", reason)
             link.wait_for_room(_ROOM_WAIT_S)
 
     def _flush_lingering(self) -> None:

@@ -152,7 +152,7 @@ class CallSender:
                     said = f"{reason}; a shard that ended may have stored this batch"
                     batch.unsure = payload  # for ``ask_again``
                 batch.is_unsent = not batch.is_repeated
-                batch.failure = ShardUnavailableError(self._name, 1000, said)
+                batch.failure = ShardUnavailableError(f"shard {self._name}", said)
             self._end_all()
 
     def _end_all(self) -> None:
@@ -194,7 +194,7 @@ class CallSender:
         if batch.after is not None and batch.after.has_failed:
             batch.is_unsent = batch.is_told = True  # the list raises the error of that one
             reason = "the batch before it is not stored; nothing of this batch was sent"
-            return None, ShardUnavailableError(self._name, 1000, reason)
+            return None, ShardUnavailableError(f"shard {self._name}", reason)
         try:
             if batch.has_new_ids:
                 return self._append(payload, batch), None

@@ -15,7 +15,7 @@ from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 from rocketray.base.ack_mode import durability_of
-from rocketray.base.names import check_topic
+from rocketray.base.names import check_topic, disk_words
 from rocketray.base.property_text import text_to_give
 from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.broker.topics.catalog import TopicConfig
@@ -322,8 +322,7 @@ class QueueLinks(OfOneProcess, what="producer"):
             return
         # The coordinator knows at once; a call to a machine that is down may take CALL_TIMEOUT_S.
         if disk not in self._node.disks.reports():
-            where = f"on disk {disk}" if disk else "on the first disk"
-            raise ShardUnavailableError(where, 1000, "its machine does not answer")
+            raise ShardUnavailableError(disk_words(disk), "its machine does not answer")
 
     def _follow(self, topic: TopicConfig) -> None:
         """Have links lead to the new places of queues that moved, and to a node's next start."""

@@ -274,8 +274,8 @@ class NodeProducer(OfOneProcess, what="producer"):
         with link.lock:
             if link.forwarding is not None and link.forwarding[1] is batch:
                 link.forwarding = None  # else another thread has begun a later one
-        if not is_same:  # 0 ms: the outcome of the earlier one is known now
-            raise ShardUnavailableError(link.name, 0, "it was busy with earlier batches")
+        if not is_same:  # now, as the outcome of the earlier one is known
+            raise ShardUnavailableError(f"shard {link.name}", "it was busy with earlier batches", 0)
         batch.check()
         return SendResults([(batch, range(len(messages)))])
 

@@ -146,7 +146,9 @@ class QueueLink(OfOneProcess, what="producer"):
 
     def _note_moving(self) -> None:
         """Tell of a move as a call would that is answered so."""
-        self._on_unavailable(self, ShardMovedError(self.name, 0, "it moves to another disk"))
+        self._on_unavailable(
+            self, ShardMovedError(f"shard {self.name}", "it moves to another disk", 0)
+        )
 
     def is_moving(self) -> bool:
         """Return whether batches wait in a ring whose queue is handed over to another disk."""
@@ -216,7 +218,7 @@ class QueueLink(OfOneProcess, what="producer"):
                 self.in_flight.append(batch)
             else:
                 reason = "its node ended before it acknowledged, and may have stored what was sent"
-                batch.failure = ShardUnavailableError(self.name, 1000, reason)
+                batch.failure = ShardUnavailableError(f"shard {self.name}", reason)
                 self.settled(batch)
 
     def _send_again(self, payloads: Mapping[int, bytes]) -> None:
@@ -230,9 +232,8 @@ class QueueLink(OfOneProcess, what="producer"):
                 self._sender.publish()
                 if time.monotonic() >= end_s:
                     batch.is_unsent = True
-                    batch.failure = ShardUnavailableError(
-                        self.name, 1000, "its queue was opened again, and does not answer there"
-                    )
+                    reason = "its queue was opened again, and does not answer there"
+                    batch.failure = ShardUnavailableError(f"shard {self.name}", reason)
                     self.settled(batch)
                     break
                 self.wait_for_room(_ROOM_S)
@@ -372,4 +373,4 @@ def unacknowledged(link: QueueLink) -> ShardUnavailableError:
         reason += (
             f": no node runs on {link.data}; start it with: rocketray start --data {link.data}"
         )
-    return ShardUnavailableError(link.name, 1000, reason)
+    return ShardUnavailableError(f"shard {link.name}", reason)

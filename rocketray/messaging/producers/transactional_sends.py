@@ -234,10 +234,10 @@ class Transactions(OfOneProcess, what="producer"):
             decided = self._node.transactions.decide(queue_id, wanted, to_disk=to_disk)
         except ShardUnavailableError as error:
             raise ShardUnavailableError(
-                error.shard,
-                error.retry_after_ms,
+                error.what,
                 f"the outcome of the {outcome} of transaction {unique_key} is unknown; {outcome} "
                 f"it again, which is safe: {error.reason}",
+                error.retry_after_ms,
             ) from error
         if decided.outcome != outcome:
             raise TransactionDecidedError(unique_key, outcome, *decided)

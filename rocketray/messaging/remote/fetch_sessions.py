@@ -211,8 +211,8 @@ class _Session:
     @contextmanager
     def _open(self) -> Iterator[None]:
         with self._lock:
-            if self._is_closed:  # 0 ms: the next call begins another session
-                raise ShardUnavailableError("gateway", 0, "the member's session was dropped")
+            if self._is_closed:  # the next call begins another one
+                raise ShardUnavailableError("the member's session", "it was dropped", 0)
             yield
 
     def _begin(

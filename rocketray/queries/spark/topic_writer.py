@@ -112,9 +112,9 @@ class _Rows:
         client.calls.publish(batch, [whole])
         if not client.wait_applied(batch, _PUBLISHED_S):
             half.discard()
-            raise ShardUnavailableError(
-                "of the topic", 1000, f"it did not take the messages within {_PUBLISHED_S:.0f} s"
-            )
+            what = f"topic {self.topic}" if self.topic else "a topic of the batch"
+            reason = f"it did not take the messages within {_PUBLISHED_S:.0f} s"
+            raise ShardUnavailableError(what, reason)
 
     def decide(self, tasks: Sequence[StagedTask], *, is_single: bool) -> None:
         """Decide the batch of the tasks, and wait until its messages are in their topics."""

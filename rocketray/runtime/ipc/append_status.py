@@ -45,8 +45,7 @@ def refusal(status: AppendStatus, shard: str, data: Path, *, is_here: bool = Tru
             return InvalidMessageError(f"shard {shard} refused the batch as malformed")
         case _:
             return ShardUnavailableError(
-                shard,
-                1000,  # ms: a shard that failed is opened again after a second at the earliest
+                f"shard {shard}",
                 "it could not store the batch or flush it to disk, so the outcome is unknown: see "
                 "its log, and look for the messages before you send them again",
             )

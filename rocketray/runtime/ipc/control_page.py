@@ -349,8 +349,8 @@ def control_of(data: Path, topic: str, queue_id: int) -> ControlPage:
         return ControlPage(control_path(data, topic, queue_id))
     except FileNotFoundError:
         raise ShardUnavailableError(
-            f"{topic}/{queue_id}",
-            _NOT_MADE_RETRY_MS,
+            f"shard {topic}/{queue_id}",
             "it has no directory on this disk: it is not created yet, stays closed, or was moved or "
             "deleted; see: rocketray status",
+            _NOT_MADE_RETRY_MS,
         ) from None

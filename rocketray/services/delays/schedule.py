@@ -55,8 +55,6 @@ _READ_AT_ONCE = 64  # bodies may be inflated to 4 MiB each
 _BATCHES_A_STEP = 16
 _IDLE_MS = 60_000  # nothing waits: a message that is stored wakes the services
 
-_RECALL_AGAIN_MS = 1000  # the outcome is known by then, unless the target does not answer
-
 
 class Targets(TargetQueues, Protocol):
     """The queues where messages wait, and the queues they are delivered to."""
@@ -169,9 +167,7 @@ class Schedule:
                 return False
             offset = rolled
         if any(row.is_at(place, offset) for rows in self._deliveries.under_way() for row in rows):
-            raise ShardUnavailableError(
-                f"{place[0]}/{place[1]}", _RECALL_AGAIN_MS, "the message is being delivered"
-            )
+            raise ShardUnavailableError(f"message {unique_key}", "it is being delivered")
         is_late = False
         if (place, offset) in self._doubtful:
             message, queue_id = restored(stored)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, disk_words
 from rocketray.base.system_topics import GIVEN_UP_TOPIC, SCHEDULE_TOPIC, is_system_topic
 from rocketray.broker.retries.retry_records import origin_of, retry_topic
 from rocketray.broker.shards.shard_api import StoredFacts
@@ -342,7 +342,7 @@ class Inquiry:
 def _unknown(node: NodeClient) -> Iterator[ExplainStep]:
     """Yield a step for each disk that does not answer."""
     for disk in sorted(node.away):
-        detail = f"disk {disk or '(the first)'} does not answer: what is there is left out below"
+        detail = f"{disk_words(disk)} does not answer: what is there is left out below"
         yield ExplainStep("disk", "unknown", detail)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from rocketray.base.names import disk_words
 from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.broker.filtering.filtered_lag import FilteredLag
 from rocketray.broker.shards.shard_api import ShardStatistics
@@ -21,8 +22,8 @@ from rocketray.messaging.api.node_client import NodeClient, lags_of, of_disks_th
 from rocketray.messaging.api.node_messages import queues_there
 from rocketray.messaging.api.system_api import TransactionOverview
 
+_AWAY = "its machine does not answer"
 _T = TypeVar("_T")
-_RETRY_AFTER_MS = 1000  # nothing retries before the next scrape: the error becomes a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class _Reader:
 
     def __init__(self, node: NodeClient) -> None:
         self._node = node
-        self.unknown = {f"disk {disk}": "its machine does not answer" for disk in sorted(node.away)}
+        self.unknown = {disk_words(disk): _AWAY for disk in sorted(node.away)}
 
     def ask(self, what: str, question: Callable[[], _T]) -> _T | None:
         try:
@@ -127,9 +128,7 @@ class _Reader:
 def _transactions(node: NodeClient) -> TransactionOverview:
     found = node.transactions.overview(0)
     if found.unknown:
-        raise ShardUnavailableError(
-            f"on disk {found.unknown[0]}", _RETRY_AFTER_MS, "its machine does not answer"
-        )
+        raise ShardUnavailableError(disk_words(found.unknown[0]), _AWAY)
     return found
 
 
@@ -137,6 +136,5 @@ def _delayed(node: NodeClient, topics: Mapping[str, TopicConfig]) -> int:
     waiting = [topics[name] for name in WAITING_QUEUES if name in topics]
     disks = {disk for topic in waiting for disk in topic.by_disk()}
     if away := sorted(disks & node.away):
-        said = "its machine does not answer"
-        raise ShardUnavailableError(f"on disk {away[0]}", _RETRY_AFTER_MS, said)
+        raise ShardUnavailableError(disk_words(away[0]), _AWAY)
     return sum(map(node.delays.waiting, sorted(disks)))

@@ -24,7 +24,6 @@ UPLOAD = "half"
 CHUNKS = pa.schema({"chunk": pa.large_binary()})
 """The schema of an upload: the bytes of a half, in order."""
 _CHUNK_BYTES = 1024 * 1024  # a frame may be small, and each batch of a stream has a header
-_RETRY_AFTER_MS = 1000  # Ray starts a gateway that ended again; the spare answers before
 
 
 class HalfUpload:
@@ -78,8 +77,6 @@ class HalfUpload:
             raise error_of(error) or StreamError(f"an upload failed: {error}") from None
         except (*BROKEN_OFF, flight.FlightUnauthenticatedError, pa.ArrowInvalid) as error:
             raise ShardUnavailableError(
-                "gateway",
-                _RETRY_AFTER_MS,
-                f"the fetch service at {self._service.host} port {self._service.port} broke an "
-                f"upload off: {error}",
+                f"the fetch service at {self._service.host} port {self._service.port}",
+                f"it broke an upload off: {error}",
             ) from error

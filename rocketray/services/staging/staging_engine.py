@@ -47,7 +47,6 @@ _LOG = logging.getLogger(__name__)
 # A step waits so long for what it began, with the service's lock: decisions wait for it. Shorter
 # than PATIENCE_S, because here a driver waits for each decision.
 _PATIENCE_S = 0.02
-_RETRY_AFTER_MS = 1000
 _HOUR_MS = 3_600_000
 # Batches without a decision that are in their topics. Their drivers ask at once; what is older than
 # 10,000 others counts as unknown.
@@ -157,8 +156,7 @@ class StagingEngine:
         batch = DecidedBatch(number, wanted.halves)
         if len(state.decided) >= self._limits.waiting_max:
             raise ShardUnavailableError(
-                f"of writer {writer}",
-                _RETRY_AFTER_MS,
+                f"the staging of writer {writer}",
                 f"{len(state.decided)} decided batches are not in their topics yet "
                 f"({self._why(BatchName(writer, state.decided[0].number))}); repair that first",
             )

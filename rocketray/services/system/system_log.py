@@ -15,8 +15,6 @@ from rocketray.runtime.ipc.append_status import refusal
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 
-from .stepping import RETRY_AFTER_MS
-
 _BORN_HOST = ("127.0.0.1", 0)  # the node itself, without a connection
 
 
@@ -94,7 +92,7 @@ class SystemLog:
         if shard is None:
             name = f"{topic}/{self._queue(topic)}"
             if (reason := self._process.closed().get(name)) is not None:
-                raise ShardUnavailableError(name, RETRY_AFTER_MS, reason)
+                raise ShardUnavailableError(f"shard {name}", reason)
         return shard
 
     def _find(self, topic: str) -> OwnedShard | None:

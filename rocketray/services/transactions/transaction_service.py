@@ -17,7 +17,6 @@ from rocketray.messaging.api.system_api import TransactionOverview
 from rocketray.runtime.files.paths import config_directory
 from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.services.system.node_link import NodeLinks
-from rocketray.services.system.stepping import RETRY_AFTER_MS
 from rocketray.services.system.system_log import SystemLog
 from rocketray.store.age_clock import AgeClock
 
@@ -79,7 +78,7 @@ class TransactionService:
         with self._lock:
             for topic in (HALF_TOPIC, END_TOPIC):
                 if not self._log.exists(topic):  # earlier decisions are not known then
-                    raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, "it is not open")
+                    raise ShardUnavailableError(f"shard {topic}/0", "it is not open")
             verdict = self._begun().decide(wanted)
         if to_disk:  # without the lock, so that other decisions do not wait for the disk
             self._log.flush(END_TOPIC)

@@ -206,7 +206,7 @@ class Moving(Remote):
         target = "" if before.disk_of(queue_id) else FAR
         agents = self.far_disk.agents
         if fails:
-            agents.fails[fails] = ShardUnavailableError("T", 1, "the test asked for it")
+            agents.fails[fails] = ShardUnavailableError("topic T", "the test asked for it", 1)
         moved: Any = RoundProgress()
         try:
             while isinstance(moved, RoundProgress):

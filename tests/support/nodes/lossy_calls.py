@@ -45,13 +45,13 @@ class LossyCalls:
         if loss in ("request", "late"):
             if loss == "late":
                 self._late.append(lambda: getattr(self._find(), name)(*arguments, **options))
-            raise ShardUnavailableError("gateway", 0, f"a {name} was lost by the test")
+            raise ShardUnavailableError("the gateway", f"a {name} was lost by the test", 0)
         answer = getattr(self._find(), name)(*arguments, **options)
         if loss == "twice":
             answer = getattr(self._find(), name)(*arguments, **options)
         if loss == "answer":
             raise ShardUnavailableError(
-                "gateway", 0, f"the answer to a {name} was lost by the test"
+                "the gateway", f"the answer to a {name} was lost by the test", 0
             )
         return answer
 

@@ -88,7 +88,7 @@ class SimNode(LocalNode):
     def acting(self, part: str) -> Iterator[None]:
         """Let *part* run the block; if it is killed there, the caller finds it unavailable."""
         if part in self.down:
-            raise ShardUnavailableError(part, 1, "it is down")
+            raise ShardUnavailableError(part, "it is down", 1)
         pid = self._pids.get(part) or self._pids.setdefault(part, self.machine.new_process())
         self._acting.append(part)
         try:
@@ -97,7 +97,7 @@ class SimNode(LocalNode):
         except KilledError:
             self.machine.undo_clean_up()
             self.bury(part)
-            raise ShardUnavailableError(part, 1, "it was killed") from None
+            raise ShardUnavailableError(part, "it was killed", 1) from None
         finally:
             self._acting.pop()
 
@@ -186,12 +186,12 @@ class SimNode(LocalNode):
                 return run()
 
         if is_lost and chance.random() < 0.5:
-            raise ShardUnavailableError(part, 1, "the call was lost")
+            raise ShardUnavailableError(part, "the call was lost", 1)
         result = there()
         if method == "heartbeat" and chance.random() < network.repeating:
             network.waiting.append(there)
         if is_lost:
-            raise ShardUnavailableError(part, 1, "the answer was lost")
+            raise ShardUnavailableError(part, "the answer was lost", 1)
         return result
 
     def _part_of(self, endpoint: Endpoint[Any]) -> str:

@@ -46,7 +46,7 @@ def test_samples_give_rates_and_lags(node: LocalNode, monkeypatch: pytest.Monkey
     assert [rate for _, rate in samples.stored_series("Trade")] == [0, pytest.approx(10.0), None]
 
     def silent(*_: object) -> None:
-        raise ShardUnavailableError("Trade/1", 1000, "its disk is away")
+        raise ShardUnavailableError("shard Trade/1", "its disk is away")
 
     with monkeypatch.context() as patched:
         patched.setattr(node, "process_calls", silent)

@@ -431,7 +431,7 @@ def test_unknown_is_said_and_is_not_zero(
     console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(*_: object) -> None:
-        raise ShardUnavailableError("Trade/0", 1000, "it <burns>")
+        raise ShardUnavailableError("shard Trade/0", "it <burns>")
 
     monkeypatch.setattr("rocketray.console.pages.topic_pages.lag_of", silent)
     monkeypatch.setattr(node, "shard_statistics", silent)
@@ -443,7 +443,7 @@ def test_unknown_is_said_and_is_not_zero(
         assert "unknown, because" in page
         assert "it &lt;burns&gt;" in page
     samples = Samples(lambda: 7)
-    error = ShardUnavailableError("Trade/0", 1000, "it <burns>")
+    error = ShardUnavailableError("shard Trade/0", "it <burns>")
     lags = "rocketray.services.health.node_readings.lags_of"
     monkeypatch.setattr(lags, lambda _node, groups, _topics: [error] * len(groups))
     monkeypatch.setattr(node, "process_calls", silent)

@@ -47,7 +47,7 @@ class _CutOffSessions:
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         if self._node.is_cut_off:
-            raise ShardUnavailableError("or coordinator", 1000, "cut off by the test")
+            raise ShardUnavailableError("the coordinator", "cut off by the test")
         return self._sessions.heartbeat(beat)
 
 

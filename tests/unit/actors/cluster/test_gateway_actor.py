@@ -22,7 +22,7 @@ class Filters:
     def statistics(self) -> None:
         self.calls += 1
         if not self.answers:
-            raise ShardUnavailableError("filter", 1000, "as the test wants")
+            raise ShardUnavailableError("actor filter", "as the test wants")
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -94,7 +94,7 @@ def test_a_disk_is_away_when_it_has_not_answered_for_some_time_and_not_before(
     disks.look()
     now_s = 26.0
     disks.look()
-    with pytest.raises(ShardUnavailableError, match="/there on there, does not answer"):
+    with pytest.raises(ShardUnavailableError, match="/there on there does not answer"):
         disks.check(DISK)
     answers.add(3)
     assert disks.look() == [DISK]

@@ -77,7 +77,7 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
     def find(_cluster: str, name: str) -> Any:
         actor = actors[names.index(name)]
         if actor is None:
-            raise ShardUnavailableError(name, 1000, "there is no such actor")
+            raise ShardUnavailableError(name, "there is no such actor")
         return actor
 
     monkeypatch.setattr(node_shards, "find_actor", find)
@@ -285,7 +285,7 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
     shards_here().start([topic], range(2), 20.0)
-    with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic being created"):
+    with pytest.raises(ShardUnavailableError, match=r"shards:T:3 .*or the topic is being created"):
         begin(DEFAULT_CLUSTER, shard_of(topic, 3), ShardApi.statistics)
     shards_here().stop([topic])
     assert cluster.stopped == ["shards:T:0", "shards:T:1"]

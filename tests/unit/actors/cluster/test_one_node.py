@@ -122,7 +122,7 @@ def test_what_is_known_of_the_owner_tells_who_answered(
 
     def find_actor(_: str, name: str) -> Any:
         if name not in answers:
-            raise ShardUnavailableError(name, 1000, "there is no such actor")
+            raise ShardUnavailableError(name, "there is no such actor")
         asked = SimpleNamespace(remote=lambda: answers[name])
         return SimpleNamespace(place=asked, home=asked)
 

@@ -267,7 +267,7 @@ def test_a_failure_at_any_step_leaves_one_queue_that_works(
         disks.moves.tidy()
         assert any("old files of queue T/0" in line for line in disks.state.problems.lines())
     else:
-        disks.agents.fails[step] = ShardUnavailableError("T/0", 1, "on purpose")
+        disks.agents.fails[step] = ShardUnavailableError("shard T/0", "on purpose", 1)
         with pytest.raises(ShardUnavailableError, match="on purpose"):
             disks.move(FAR)
     if then != "goes on":
@@ -353,7 +353,7 @@ def test_old_files_go_though_nobody_asked_for_the_outcome(disks: TwoDisks) -> No
 
 def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: TwoDisks) -> None:
     disks.append(b"0")
-    disks.agents.fails["start_process"] = ShardUnavailableError("T/0", 1, "on purpose")
+    disks.agents.fails["start_process"] = ShardUnavailableError("shard T/0", "on purpose", 1)
     with pytest.raises(ShardUnavailableError):
         disks.move(FAR)
     for process in disks.processes.values():
@@ -375,7 +375,7 @@ def test_a_move_that_is_under_way_tells_how_far_it_is(disks: TwoDisks) -> None:
     assert done == RoundProgress()
     done = wait_until(begun)
     assert 0 < done.fetched_bytes < done.differing_bytes
-    disks.agents.fails["progress"] = ShardUnavailableError("on disk", 1, "on purpose")
+    disks.agents.fails["progress"] = ShardUnavailableError("the disk", "on purpose", 1)
     assert disks.moves.move("T", 0, FAR, 0.0) == RoundProgress(), "the move goes on"
     disks.agents.goes_on.set()
     assert disks.move(FAR).copied_bytes >= done.differing_bytes

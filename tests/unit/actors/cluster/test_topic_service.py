@@ -77,7 +77,7 @@ def test_a_coordinator_finishes_what_one_before_it_deleted(
         assert shard_directory(data, topic.name, 0).exists(), "its shard may write until it stops"
         steps.append(f"stop {topic.name}")
         if topic.name == "Other" and steps.count("stop Other") == 1:
-            raise ShardUnavailableError("Other/0", 1, "Ray is away")
+            raise ShardUnavailableError("shard Other/0", "Ray is away", 1)
 
     def start(topics: list[TopicConfig], *_which: object) -> Started:
         steps.extend(f"start {topic.name}" for topic in topics)

@@ -208,7 +208,7 @@ def test_a_service_that_is_not_there_is_named(
     echo.ranges.close()
     monkeypatch.setattr(echo.ranges, "place", lambda: place)
     port = place.service and place.service.port
-    with pytest.raises(ShardUnavailableError, match=f"at {HOST} port {port} does not answer"):
+    with pytest.raises(ShardUnavailableError, match=f"at {HOST} port {port} is unavailable"):
         link.echo(b"x")
     assert echo.looks == 3, "each attempt asks where it is"
 

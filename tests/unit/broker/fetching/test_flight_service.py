@@ -96,7 +96,7 @@ def test_the_spare_has_the_port_as_soon_as_the_other_process_has_ended(home: Hom
     serving = FlightService(home, HOST, NO_CALLS, turn=turn)
     spare = FlightService(home, HOST, NO_CALLS, turn=its_turn)
     assert turn.take()
-    with pytest.raises(ShardUnavailableError, match=r"the fetch service of .* starts"):
+    with pytest.raises(ShardUnavailableError, match=r"the fetch service of .*: it starts"):
         spare.open()
     place = serving.open()
     assert spare.open() == place

@@ -23,7 +23,7 @@ from rocketray.errors import (
 )
 
 TRADE, BILL = ("Trade", 0), ("Bill", 0)
-AWAY = ShardUnavailableError("Trade/0", 1000, "it is away")
+AWAY = ShardUnavailableError("shard Trade/0", "it is away")
 
 
 def test_a_target_has_one_delivery_at_a_time_and_others_have_theirs() -> None:

@@ -35,7 +35,7 @@ class Queue:
     def sync(self, topic: str, queue_id: int) -> None:
         assert (topic, queue_id) == PLACE
         if self.fails:
-            raise ShardUnavailableError("Trade/3", 1000, "its disk failed")
+            raise ShardUnavailableError("shard Trade/3", "its disk failed")
         self.on_disk = [*self.stored]
 
 

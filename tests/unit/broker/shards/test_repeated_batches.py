@@ -50,7 +50,7 @@ class UnsureShard:
             ack = self._shard.append(payload, durability, attempt=attempt)
             if what == "answer":
                 return ack
-        raise ShardUnavailableError(TOPIC, 1, what)
+        raise ShardUnavailableError(TOPIC, what, 1)
 
     def deliver_late(self) -> None:
         for payload, durability, attempt in self.held_back:

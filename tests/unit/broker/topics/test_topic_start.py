@@ -90,7 +90,7 @@ def test_steps_that_take_too_long_are_asked_again_until_all_answer() -> None:
 
 def test_a_coordinator_that_is_away_or_late_is_asked_again() -> None:
     node = BusyNode(pace=4)
-    node.late = [ShardUnavailableError("or coordinator", 1000, "Get timed out") for _ in range(3)]
+    node.late = [ShardUnavailableError("the coordinator", "Get timed out") for _ in range(3)]
     assert node.make()[-1].running == 64
 
 
@@ -134,7 +134,7 @@ def test_it_gives_up_when_no_other_queue_answers_and_says_how_to_go_on() -> None
 
 def test_a_coordinator_that_never_answers_is_given_up_and_its_reason_is_told() -> None:
     node = BusyNode(pace=0)
-    node.late = [ShardUnavailableError("or coordinator", 1000, "Get timed out") for _ in range(99)]
+    node.late = [ShardUnavailableError("the coordinator", "Get timed out") for _ in range(99)]
     with pytest.raises(ShardUnavailableError, match=r"Get timed out; 0 of 64 queues"):
         node.make()
 

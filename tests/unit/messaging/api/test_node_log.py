@@ -60,7 +60,7 @@ class Cluster:
 
     def all(self) -> Mapping[str, TopicConfig]:
         if not self.is_answering:
-            raise ShardUnavailableError("coordinator", 1, "it is away")
+            raise ShardUnavailableError("the coordinator", "it is away", 1)
         spread = Placement(1, spread=lambda _, queues: tuple(self.places[:queues]))
         return TopicCatalog().with_topic(TOPIC, QUEUES, spread).topics
 

@@ -38,13 +38,13 @@ class Coordinator:
             if self.failure is not None:
                 raise self.failure
             if beat.topic in self.unheard:
-                raise ShardUnavailableError("coordinator", 1, "away, as the test asked")
+                raise ShardUnavailableError("the coordinator", "away, as the test asked", 1)
             if beat.topic in self.deleted:
                 raise TopicNotFoundError(beat.topic)
             reply = self.groups.heartbeat(beat, QUEUES[beat.topic], self.now_ms)
             if self.loses_answer:
                 self.loses_answer = False
-                raise ShardUnavailableError("coordinator", 1, "the answer was lost by the test")
+                raise ShardUnavailableError("the coordinator", "the answer was lost by the test", 1)
             return reply
 
     def leave(self, beat: Heartbeat) -> None:
@@ -118,7 +118,7 @@ def test_commits_survive_a_coordinator_that_is_away_and_go_out_at_the_end() -> N
     one = member(coordinator, "one", failures)
     one.subscribe(["A"])
     one.adopt()
-    coordinator.failure = ShardUnavailableError("coordinator", 1, "away")
+    coordinator.failure = ShardUnavailableError("the coordinator", "away", 1)
     one.commit({("A", 0): 42})
     coordinator.failure = None
     one.close()
@@ -207,7 +207,7 @@ def test_a_member_ends_in_order_though_the_coordinator_is_gone(
     one.subscribe(["A"])
     one.adopt()
     one.commit({("A", 0): 42})
-    coordinator.failure = ShardUnavailableError("coordinator", 1, "gone")
+    coordinator.failure = ShardUnavailableError("the coordinator", "gone", 1)
     one.close()
     assert "their messages are redelivered" in caplog.text
 
@@ -365,7 +365,7 @@ def test_a_queue_whose_bounds_are_not_known_yet_is_adopted_later(coordinator: Co
 
     def look(queue: Queue) -> tuple[int, int]:
         if queue == ("C", 1) and not is_there:
-            raise ShardUnavailableError("C/1", 1, "not created yet, as the test asked")
+            raise ShardUnavailableError("shard C/1", "not created yet, as the test asked", 1)
         return bounds(queue)
 
     one = AppMember(

@@ -119,7 +119,7 @@ def test_a_queue_that_cannot_be_attached_keeps_no_other_from_it(
         nonlocal now_ms
         if stream.queue_id == 0:
             now_ms += 60_000  # the call takes longer than any pause
-            raise ShardUnavailableError("T/0", 1000, "away, as the test asked")
+            raise ShardUnavailableError("shard T/0", "away, as the test asked")
         attach(stream)
 
     monkeypatch.setattr(QueueStream, "attach", fail_at_the_first)
@@ -224,14 +224,14 @@ def test_a_queue_whose_stream_nobody_could_fill_is_read_when_somebody_can(
     def fail_once() -> None:
         attached[0] += 1
         if attached[0] == 1:
-            raise ShardUnavailableError("filter", 1000, "away, as the test asked")
+            raise ShardUnavailableError("actor filter", "away, as the test asked")
 
     node.hinder = fail_once  # type: ignore[method-assign]
     with join(node, now_ms=lambda: now_ms[0]) as member:
         assert member.assignment() == {("T", 0), ("T", 1)}
         waiting, others = send(node, 5), send(node, 5, queue_id=1, first=2000)
         assert take(member, lambda found: len(found) >= 5) == others
-        assert "T/0 waits for group g: shard filter is unavailable" in caplog.text
+        assert "T/0 waits for group g: actor filter is unavailable" in caplog.text
         now_ms[0] += 1000
         assert member.needs_rebalance
         assert take(member, lambda found: len(found) >= 5) == waiting
@@ -245,7 +245,7 @@ def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
     node.topics.ensure("T", 1)
 
     def fail(*_: object) -> None:
-        raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
+        raise ShardUnavailableError("the coordinator", "away, as the test asked")
 
     def refuse() -> None:
         raise StreamError("the reason")

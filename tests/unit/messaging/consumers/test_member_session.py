@@ -56,7 +56,7 @@ def read(session: MemberSession) -> dict[int, int]:
 
 
 def lose(_beat: Heartbeat) -> HeartbeatReply:
-    raise ShardUnavailableError("coordinator", 1, "away, as the test asked")
+    raise ShardUnavailableError("the coordinator", "away, as the test asked", 1)
 
 
 def test_a_revoked_queue_is_assigned_by_the_reply_to_a_later_heartbeat(clock: Clock) -> None:

@@ -44,7 +44,7 @@ class SilentShard:
     def attach_ring(self, path: str) -> None:
         if self._attaches:
             self._shard.attach_ring(path)
-        raise ShardUnavailableError("T/0", 1000, "there was no answer")
+        raise ShardUnavailableError("shard T/0", "there was no answer")
 
 
 class SilentNode(LocalNode):
@@ -148,7 +148,8 @@ class Calls:
 
     def _check(self) -> None:
         if self._disk != self._node.on:
-            raise ShardMovedError("T/0", self.retry_after_ms, "another process has it by now")
+            reason = "another process has it by now"
+            raise ShardMovedError("shard T/0", reason, self.retry_after_ms)
 
 
 class TwoDisks(LocalNode):

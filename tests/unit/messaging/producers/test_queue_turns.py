@@ -90,7 +90,7 @@ class HalfAway:
     def at(self, disk: str) -> Any:
         if disk:
             self.asked += 1
-            raise ShardUnavailableError(f"on disk {disk}", 1000, "its machine does not answer")
+            raise ShardUnavailableError(f"disk {disk}", "its machine does not answer")
         return self._node
 
 

@@ -385,7 +385,7 @@ def test_a_commit_needs_no_coordinator_to_look_at_its_topic(
 
     def away(topic: str) -> None:
         asked.append(topic)
-        raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
+        raise ShardUnavailableError("the coordinator", "away, as the test asked")
 
     with NodeProducer(node, group="payments", check=unknown) as producer:
         monkeypatch.setattr(node.topics, "get", away)

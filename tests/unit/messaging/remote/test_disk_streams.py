@@ -226,7 +226,7 @@ def _no_gateway(_: str) -> FetchApi:
 
 
 def _unavailable() -> None:
-    raise ShardUnavailableError("or coordinator", 1000, "it starts")
+    raise ShardUnavailableError("the coordinator", "it starts")
 
 
 def test_a_queue_that_was_moved_away_and_back_is_opened_again(tmp_path: Path) -> None:

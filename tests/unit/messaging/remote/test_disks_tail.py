@@ -93,7 +93,7 @@ class TwoDisks:
     def _place(self) -> DiskPlace:
         with self._lock:
             if self.service is None:
-                raise ShardUnavailableError("gateway", 1000, "its machine does not answer")
+                raise ShardUnavailableError("the gateway", "its machine does not answer")
             return self.service.place()
 
     def _homes(self) -> dict[str, Home]:

@@ -130,7 +130,7 @@ def test_changed_bytes_of_a_request_never_make_another_error(seed: int) -> None:
 
 def test_a_reply_is_the_same_one_at_the_member() -> None:
     counters = FilterCounters(scanned=9, tag_rejected=4, delivered=5)
-    error = ShardUnavailableError("Trade/6", 50, "it starts")
+    error = ShardUnavailableError("shard Trade/6", "it starts", 50)
     reply = {
         0: FetchedQueue([memoryview(b"one")], 12, 20, "s", counters),
         5: FetchedQueue([], 4, error=OSError(5, "no disk")),

@@ -328,7 +328,7 @@ def test_a_filter_that_is_away_is_called_once_a_fetch(
 
     def be_away(stream: QueueStream) -> None:
         tried.append(stream.queue_id)
-        raise ShardUnavailableError("filter", 1000, "away, as the test asked")
+        raise ShardUnavailableError("actor filter", "away, as the test asked")
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(QueueStream, "attach", be_away)

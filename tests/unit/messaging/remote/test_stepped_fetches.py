@@ -311,7 +311,7 @@ def test_a_shard_that_is_away_is_told_once_for_each_attempt(
 ) -> None:
     stream = stepped.open(0)
     stepped.send(0, b"1")
-    away = ShardUnavailableError("filter", 1000, "away, as the test asked")
+    away = ShardUnavailableError("actor filter", "away, as the test asked")
 
     def fail(wanted: Fetch, _timeout_s: float) -> dict[int, FetchedQueue]:
         return {0: FetchedQueue([], wanted.queues[0].position, error=away)}

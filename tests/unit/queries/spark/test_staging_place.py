@@ -34,7 +34,7 @@ class Services:
     def client(self, place: DiskPlace) -> Any:
         def overview(_: int) -> None:
             if place.service is None or place.service.port not in self.answering:
-                raise ShardUnavailableError("gateway", 1000, "it does not answer")
+                raise ShardUnavailableError("the gateway", "it does not answer")
 
         return SimpleNamespace(calls=SimpleNamespace(overview=overview))
 
@@ -73,7 +73,7 @@ def test_a_look_that_fails_leaves_nothing_behind(
     services.answering.clear()
 
     def refuse(_: Cluster) -> None:
-        raise ShardUnavailableError("gateway", 1000, "its machine is down")
+        raise ShardUnavailableError("the gateway", "its machine is down")
 
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "to", refuse)

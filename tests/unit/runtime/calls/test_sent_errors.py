@@ -22,8 +22,8 @@ from rocketray.runtime.calls.sent_errors import (
     [
         StreamError("what, where, and what to do"),
         errors.FilterSyntaxError("a value is missing", "a =", 2, 3),
-        errors.ShardUnavailableError("Trade/0", 50, "it starts"),
-        errors.ShardMovedError("Trade/0", 0, "it moves"),
+        errors.ShardUnavailableError("shard Trade/0", "it starts", 50),
+        errors.ShardMovedError("shard Trade/0", "it moves", 0),
         errors.CorruptRecordError("log/000", 7, "a bad size"),
         errors.PredicateError("no module 'x'"),
     ],

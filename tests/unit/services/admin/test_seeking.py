@@ -160,7 +160,7 @@ def test_a_command_waits_for_a_coordinator_that_starts_again() -> None:
         def moves_left(self, *_: object) -> set[int]:
             self.away -= 1
             if self.away >= 0:
-                raise ShardUnavailableError("or coordinator", 1000, "it starts again")
+                raise ShardUnavailableError("the coordinator", "it starts again")
             return set()
 
     carry_out(Groups(), [OffsetMove("g", "T", 0, 1, 7)], 1, sleep=lambda _: None)  # type: ignore[arg-type]

@@ -230,7 +230,7 @@ def test_a_send_of_unknown_outcome_is_looked_up_before_it_is_repeated(waiting: W
 
     def lose_the_answer(what: str) -> None:
         if what == "forwarded":
-            raise ShardUnavailableError("trade/0", 1000, "no answer")
+            raise ShardUnavailableError("shard trade/0", "no answer")
 
     waiting.before = lose_the_answer
     waiting.clock.now_ms += 1_000

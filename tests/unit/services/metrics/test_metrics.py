@@ -173,7 +173,7 @@ def test_what_does_not_answer_is_unknown_and_not_zero(
 
     def answer(process: str) -> object:
         if process == gone:
-            raise ShardUnavailableError("Away/0", 1000, "its process is gone")
+            raise ShardUnavailableError("shard Away/0", "its process is gone")
         return calls(process)
 
     monkeypatch.setattr(broker.node, "process_calls", answer)

@@ -76,7 +76,7 @@ def test_while_the_node_does_not_answer_the_endpoint_says_why() -> None:
 
     def read() -> list[Metric]:
         if not answers:
-            raise ShardUnavailableError("coordinator", 1000, "it is gone")
+            raise ShardUnavailableError("the coordinator", "it is gone")
         return answers.pop()
 
     with served(read) as place:

@@ -96,7 +96,7 @@ def test_while_the_node_does_not_answer_there_are_no_values(
             has_come_back.set()
             return [gauge("g", a=2)]
         was_silent.set()
-        raise ShardUnavailableError("coordinator", 1000, "it is gone")
+        raise ShardUnavailableError("the coordinator", "it is gone")
 
     mirror = RayMirror(read, ray)
     mirror.start()

@@ -150,8 +150,10 @@ def test_a_service_that_is_gone_is_named(
     _, _, place = service
     assert place.service is not None
     gone = replace(place, service=replace(place.service, port=1))
-    with pytest.raises(ShardUnavailableError, match="port 1 does not answer"):
+    with pytest.raises(ShardUnavailableError, match="port 1 is unavailable: it does not answer"):
         StagingClient(gone).calls.overview(1)
     assert gone.service is not None
-    with pytest.raises(ShardUnavailableError, match="port 1 broke an upload off"):
+    with pytest.raises(
+        ShardUnavailableError, match="port 1 is unavailable: it broke an upload off"
+    ):
         HalfUpload(gone.service, "job.0." + "0" * 32 + ".half")

@@ -46,7 +46,7 @@ class Trouble:
 
     def maybe(self) -> None:
         if self._random.random() < self.chance:
-            raise Died if self._random.random() < 0.5 else ShardUnavailableError("x", 1, "away")
+            raise Died if self._random.random() < 0.5 else ShardUnavailableError("x", "away", 1)
 
     def some(self, count: int) -> int:
         return self._random.randint(0, count) if self._random.random() < self.chance else count

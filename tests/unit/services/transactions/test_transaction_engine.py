@@ -113,7 +113,7 @@ class FakePlaces:
     def _maybe_fail(self) -> None:
         if self.trouble and self.random.random() < 0.3:
             kind = self.random.choice(self.trouble)
-            raise ShardUnavailableError("x", 1, "away") if kind is ShardUnavailableError else kind
+            raise ShardUnavailableError("x", "away", 1) if kind is ShardUnavailableError else kind
 
 
 class Node:

@@ -77,7 +77,7 @@ def test_a_member_whose_window_is_full_gets_over_the_loss_of_its_lease(
     now_ms = 1000
 
     def cut_off(_: Heartbeat) -> HeartbeatReply:
-        raise ShardUnavailableError("or coordinator", 1000, "cut off by the test")
+        raise ShardUnavailableError("the coordinator", "cut off by the test")
 
     async def scenario() -> None:
         nonlocal now_ms
@@ -228,7 +228,7 @@ def test_a_queue_is_read_once_the_tables_have_what_belongs_to_it(node: LocalNode
             await until(lambda: other.poll(0) is None or feed.assignment())
             first = (await queue.get()).queue_id
             tables.ready.clear()
-            tables.failures = [ShardUnavailableError("T/0", 1, "restarting")]
+            tables.failures = [ShardUnavailableError("shard T/0", "restarting", 1)]
             await asyncio.to_thread(other.close)
             await until(lambda: len(feed.assignment()) == 2)
             await until(lambda: tables.told[-1] == ("gain", {1 - first}))
@@ -244,7 +244,7 @@ def test_a_queue_is_read_once_the_tables_have_what_belongs_to_it(node: LocalNode
 def test_a_shard_that_is_away_is_waited_for(node: LocalNode) -> None:
     node.topics.ensure("T", 1)
     put(node, "T", numbers(1))
-    away = [ShardUnavailableError("T/0", 1, "restarting")] * 2
+    away = [ShardUnavailableError("shard T/0", "restarting", 1)] * 2
 
     async def scenario() -> None:
         async with feeding(node, failures=away) as (_, queue, failed):

@@ -144,7 +144,7 @@ def test_the_changes_of_an_owner_that_is_fenced_fail_alone(node: LocalNode) -> N
 def test_a_shard_that_is_away_is_asked_again(producer: WatchedProducer) -> None:
     async def scenario() -> None:
         outbox = Outbox(cast("NodeProducer", producer))
-        producer.failures = [ShardUnavailableError("T/0", 1, "restarting")] * 3
+        producer.failures = [ShardUnavailableError("shard T/0", "restarting", 1)] * 3
         future = await outbox.put(message(1), None)
         assert (await future).offset == 0
         assert len(producer.batches) == 4
@@ -158,7 +158,7 @@ def test_a_shard_that_stays_away_fails_the_send(
 ) -> None:
     async def scenario() -> None:
         outbox = Outbox(cast("NodeProducer", producer))
-        producer.failures = [ShardUnavailableError("T/0", 60_000, "gone")]
+        producer.failures = [ShardUnavailableError("shard T/0", "gone", 60_000)]
         with pytest.raises(ShardUnavailableError):
             await (await outbox.put(message(1), None))
         with pytest.raises(ShardUnavailableError):

@@ -193,7 +193,7 @@ def test_what_could_not_be_sent_back_before_its_queue_was_revoked_comes_from_the
     ) -> SendResults:
         tries.append([one.body for one in messages])
         if is_away:
-            raise ShardUnavailableError(topic, 1, "as the test asked")
+            raise ShardUnavailableError(topic, "as the test asked", 1)
         return forward(producer, topic, queue_id, messages)
 
     monkeypatch.setattr(NodeProducer, "forward", try_to)

@@ -71,7 +71,7 @@ class Node:
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         if self.refused and topic.startswith(self.refused):
-            raise ShardUnavailableError(topic, 1000, "as the test wants")
+            raise ShardUnavailableError(topic, "as the test wants")
         queues = [message.properties.get(REAL_QUEUE_ID, "") for message in messages]
         self.stored.append((topic, queue_id, queues))
 

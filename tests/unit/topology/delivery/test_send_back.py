@@ -329,7 +329,7 @@ def test_what_cannot_be_sent_back_yet_is_kept_and_tried_again(
 ) -> None:
     monkeypatch.setattr("rocketray.topology.delivery.returns._RETRY_S", 0.3)
     monkeypatch.setattr("rocketray.topology.delivery.returns._REFUSED_RETRY_S", 0.3)
-    interrupted.failures = [ShardUnavailableError("host", 1, "away"), StoreFullError("full")]
+    interrupted.failures = [ShardUnavailableError("the host", "away", 1), StoreFullError("full")]
 
     async def scenario() -> None:
         app, topic = make_app(node)
@@ -394,7 +394,7 @@ def test_an_app_that_dies_around_a_send_back_loses_nothing(
     if is_stored:
         asyncio.run(life(failing, lambda: len(ladder.waiting()) == 4, dies=True))
     else:
-        interrupted.failures = [ShardUnavailableError("host", 1, "away")] * 1000
+        interrupted.failures = [ShardUnavailableError("the host", "away", 1)] * 1000
         asyncio.run(life(failing, lambda: interrupted.asked, dies=True))
         interrupted.failures = []
     assert committed(node, "app-reader", "T") == 0

@@ -44,7 +44,7 @@ class WatchedNode(LocalNode):
     ) -> GroupConsumer:
         if topic in self.refusals:
             self.refusals.remove(topic)
-            raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
+            raise ShardUnavailableError("the coordinator", "away, as the test asked")
         self.may_join.wait(patience(30))
         self.compressions[topic] = options.get("fetch_compression")
         return super().consumer(group, topic, subscription, **options)

@@ -45,7 +45,7 @@ def test_a_stopped_app_drops_what_it_had_fetched_and_gets_it_again(
 
     def heartbeat(report: Any) -> Any:
         if is_away[0]:
-            raise ShardUnavailableError("coordinator", 1, "away")
+            raise ShardUnavailableError("the coordinator", "away", 1)
         return beat(report)
 
     monkeypatch.setattr(node.sessions, "heartbeat", heartbeat)

@@ -171,7 +171,7 @@ def test_a_rebalance_is_done_again_when_the_node_did_not_answer(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rocketray.topology.stock.stock_consumer._RETRY_S", 0.05)
-    adopt, failures = AppMember.adopt, [ShardUnavailableError("coordinator", 1, "away")] * 2
+    adopt, failures = AppMember.adopt, [ShardUnavailableError("the coordinator", "away", 1)] * 2
 
     def fail_first(member: AppMember) -> Any:
         if failures:

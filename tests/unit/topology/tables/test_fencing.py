@@ -190,7 +190,7 @@ def test_a_part_whose_changelog_cannot_be_fenced_is_not_read(
         one, holder = Tables(node), PartHolder({1: 5})
 
         def away(*_: object) -> int:
-            raise ShardUnavailableError("C/1", 1, "away, as the test asked")
+            raise ShardUnavailableError("shard C/1", "away, as the test asked", 1)
 
         with monkeypatch.context() as patched:
             patched.setattr("rocketray.topology.faust.table_manager.fence_queue", away)

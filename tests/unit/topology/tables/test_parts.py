@@ -122,7 +122,7 @@ def test_a_part_that_is_lost_while_it_is_read_is_not_there(
 def test_who_could_not_gain_a_queue_does_not_hold_it(instance: Instance) -> None:
     async def fail(name: str) -> None:
         if name.endswith("queue 2"):
-            raise ShardUnavailableError(name, 1000, "away, as the test asked")
+            raise ShardUnavailableError(name, "away, as the test asked")
 
     async def scenario() -> None:
         await instance.gain(TWO, {0})
