@@ -23,7 +23,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment
 from rocketray.services.staging.message_rows import MessageRows
 from rocketray.services.staging.staging_api import StagedBatch
 from rocketray.services.staging.staging_client import StagingClient
@@ -90,28 +90,28 @@ def _each(pool: Pool, run: Callable[[_Work], object], work: list[_Work]) -> None
 
 
 def _decide(pool: Pool, client: StagingClient, work: list[_Work]) -> None:
-    halves = tuple(pool.map(_stage, work, chunksize=1))
+    fragments = tuple(pool.map(_stage, work, chunksize=1))
     name = BatchName(work[0].writer, 0)
-    client.calls.decide(StagedBatch(name, "run", halves, is_single=True))
+    client.calls.decide(StagedBatch(name, "run", fragments, is_single=True))
     assert client.wait_applied(name, _TIMEOUT_S)
 
 
 def _publish(work: _Work) -> None:
     work = work._replace(writer=f"{work.writer}-{work.task}")
-    half, client, name = _stage(work), StagingClient(work.place), BatchName(work.writer, 0)
-    client.calls.publish(name, [half])
+    fragment, client, name = _stage(work), StagingClient(work.place), BatchName(work.writer, 0)
+    client.calls.publish(name, [fragment])
     assert client.wait_applied(name, _TIMEOUT_S)
 
 
-def _stage(work: _Work) -> Half:
+def _stage(work: _Work) -> Fragment:
     client = StagingClient(work.place)
-    half = client.new_half(BatchName(work.writer, 0))
+    fragment = client.new_fragment(BatchName(work.writer, 0))
     rows = MessageRows(client.queues_of, _TOPIC, first_queue=work.task, clock_ms=system_clock_ms)
     table = _table()
     for _ in range(work.rows // _BATCH_ROWS):
         for frame in rows.frames(table):
-            half.add(frame.topic, frame.queue_id, frame.content, frame.messages)
-    return half.finish()
+            fragment.add(frame.topic, frame.queue_id, frame.content, frame.messages)
+    return fragment.finish()
 
 
 def _send(work: _Work) -> None:

@@ -94,7 +94,7 @@ def test_a_batch_is_written_once_with_all_of_its_columns(
     assert (seven.tags, seven.keys, seven.properties["id"]) == ("t1", ["k7"], "7")
     keys = {(one.properties["__SHARDINGKEY"], one.queue_id) for one in found.values()}
     assert len(keys) == 7, "all rows of a key are in one queue"
-    assert len(staging.batches[0].halves) == 3
+    assert len(staging.batches[0].fragments) == 3
     assert not [*staged_directory(broker.data).iterdir()]
 
 

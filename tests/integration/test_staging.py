@@ -25,7 +25,7 @@ from rocketray.runtime.calls.endpoint import (
     process_actor,
 )
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment
 from rocketray.runtime.files.paths import staged_directory
 from rocketray.services.staging.message_rows import MessageRows
 from rocketray.services.staging.staging_api import StagedBatch
@@ -36,15 +36,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 ROWS, BATCH_ROWS = 20_000, 2_000
 
 
-def stage(client: StagingClient, topic: str, batch: BatchName) -> Half:
+def stage(client: StagingClient, topic: str, batch: BatchName) -> Fragment:
     """Stage ROWS rows, numbered, as one task."""
-    half = client.new_half(batch)
+    fragment = client.new_fragment(batch)
     rows = MessageRows(client.queues_of, topic, clock_ms=system_clock_ms)
     for first in range(0, ROWS, BATCH_ROWS):
         bodies = [f"{batch.number}-{row}" for row in range(first, first + BATCH_ROWS)]
         for frame in rows.frames(pa.RecordBatch.from_pydict({"body": bodies})):
-            half.add(frame.topic, frame.queue_id, frame.content, frame.messages)
-    return half.finish()
+            fragment.add(frame.topic, frame.queue_id, frame.content, frame.messages)
+    return fragment.finish()
 
 
 def kill(name: str) -> None:

@@ -17,7 +17,7 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.topic_files import check_is_there
 from rocketray.errors import InvalidMessageError, StoreVersionError, StreamError
 from rocketray.runtime.clock import steady_clock_ms
-from rocketray.runtime.files.half_file import HalfFrame, check_half, read_frame
+from rocketray.runtime.files.fragment_file import FragmentFrame, check_fragment, read_frame
 from rocketray.runtime.files.paths import (
     filter_doorbell_path,
     producer_rings_directory,
@@ -76,7 +76,7 @@ class OwnedShard:
         self._queue_id = queue_id
         self.place = topic.name, queue_id
         """The topic and the queue id."""
-        self._halves = staged_directory(data)
+        self._fragments = staged_directory(data)
         self.directory = shard_directory(data, topic.name, queue_id)
         # First: the writer would create what is missing, as an empty queue.
         check_is_there(self.directory, topic, queue_id)
@@ -166,10 +166,10 @@ class OwnedShard:
         return ack
 
     def append_staged(
-        self, half: str, frames: Sequence[HalfFrame], *content: bytes, in_doubt: bool
+        self, fragment: str, frames: Sequence[FragmentFrame], *content: bytes, in_doubt: bool
     ) -> Ack:
         """See ``ShardApi``."""
-        path = self._halves / check_half(half)
+        path = self._fragments / check_fragment(fragment)
         payloads = content or [read_frame(path, frame) for frame in frames]
         batches = [unpack_batch(payload) for payload in payloads]
         ack = self.writer.append_staged(batches, in_doubt=in_doubt)

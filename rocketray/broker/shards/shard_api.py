@@ -13,7 +13,7 @@ from rocketray.groups.group_descriptions import LiveSubscription
 from rocketray.message import StoredMessage
 from rocketray.runtime.calls.endpoint import CALL_TIMEOUT_S, Endpoint, once, process_actor
 from rocketray.runtime.clock import steady_clock_ms
-from rocketray.runtime.files.half_file import HalfFrame
+from rocketray.runtime.files.fragment_file import FragmentFrame
 from rocketray.runtime.ipc.acknowledgement import Ack
 from rocketray.store.queues.ext_unit import ExtUnit
 from rocketray.store.recovery.problem import Problem
@@ -119,15 +119,15 @@ class ShardApi(Protocol):
 
     @once
     def append_staged(
-        self, half: str, frames: Sequence[HalfFrame], *content: bytes, in_doubt: bool
+        self, fragment: str, frames: Sequence[FragmentFrame], *content: bytes, in_doubt: bool
     ) -> Ack:
-        """Store frames of a half that is staged on the shard's disk; they are on disk on return.
+        """Store frames of a fragment, which is staged on the shard's disk; on disk on return.
 
-        *content* has their bytes if the half is on another disk. What the queue has of a frame is
-        not stored again, if it is *in_doubt*, or was stored by this process before.
+        *content* has their bytes if the fragment is on another disk. What the queue has of a frame
+        is not stored again, if it is *in_doubt*, or was stored by this process before.
 
         Raises:
-            FileNotFoundError: there is no such half. CorruptRecordError: a frame is damaged.
+            FileNotFoundError: there is no such fragment. CorruptRecordError: a frame is damaged.
         """
 
     def fence(self, owner_epoch: int) -> int:

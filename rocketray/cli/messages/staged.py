@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.staging.staging_api import StagedOverview
 
-_COLUMNS = ("writer", "batch", "state", "halves", "bytes", "age s", "waits for")
+_COLUMNS = ("writer", "batch", "state", "fragments", "bytes", "age s", "waits for")
 
 
 def staged(
@@ -41,7 +41,7 @@ def staged(
             "writer": work.batch.writer,
             "batch": work.batch.number,
             "isDecided": work.is_decided,
-            "halves": work.halves,
+            "fragments": work.fragments,
             "bytes": work.size,
             "ageMs": work.age_ms,
             "problem": work.problem,
@@ -51,14 +51,14 @@ def staged(
     rows = (
         (
             *(work.batch.writer, work.batch.number, "decided" if work.is_decided else "staged"),
-            *(work.halves, work.size, work.age_ms // 1000, work.problem),
+            *(work.fragments, work.size, work.age_ms // 1000, work.problem),
         )
         for work in found.work
     )
     counts = found.counts
     sums = (
         f"decided: {counts.batches}, repeated: {counts.repeated}, messages stored: "
-        f"{counts.messages}, halves dropped: {counts.dropped}, orphans: {counts.orphans}, "
+        f"{counts.messages}, fragments dropped: {counts.dropped}, orphans: {counts.orphans}, "
         f"messages lost: {counts.lost}"
     )
     common.emit(records, (TextTable(_COLUMNS, rows), *found.problems, sums))

@@ -5,14 +5,14 @@ the driver commits, with a copy again. They share only pickled values, so what i
 where it is used.
 
 Invariants
-  1. A task stages its rows as one half. Its message names the half; a task that fails, or is
-     repeated, has none, or another.
-  2. A commit asks for one decision about all halves of a batch. Its name is the query's id (or
+  1. A task stages its rows as one fragment. Its message names the fragment; a task that fails, or
+     is repeated, has none, or another.
+  2. A commit asks for one decision about all fragments of a batch. Its name is the query's id (or
      txnAppId) and the number of the batch, so a repeated batch is dropped
      (services/staging/staging_engine.py).
-  3. An abort removes halves that are not decided, and undoes nothing: Spark also calls it after a
-     commit that raised, which may have decided.
-  4. At least once: a task publishes its half before it ends, and nothing is decided.
+  3. An abort removes fragments that are not decided, and undoes nothing: Spark also calls it after
+     a commit that raised, which may have decided.
+  4. At least once: a task publishes its fragment before it ends, and nothing is decided.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyspark.sql.types import StructType
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.runtime.files.half_file import BatchName, Half, HalfWriter
+from rocketray.runtime.files.fragment_file import BatchName, Fragment, FragmentWriter
 from rocketray.services.staging.staging_api import StagedBatch
 from rocketray.services.staging.staging_client import StagingClient
 
@@ -62,11 +62,11 @@ _PUBLISHED_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class StagedTask(WriterCommitMessage):
-    """The batch of a task and its run; the half is None if the task had no rows."""
+    """The batch of a task and its run; the fragment is None if the task had no rows."""
 
     batch: BatchName
     run: str
-    half: Half | None
+    fragment: Fragment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +86,32 @@ class _Rows:
         from rocketray.services.staging.message_rows import MessageRows  # noqa: PLC0415
 
         freeze_modules()
-        client, half = StagingClient(self.place), None
+        client, fragment = StagingClient(self.place), None
         messages = MessageRows(
             client.queues_of, self.topic, first_queue=first_queue, clock_ms=system_clock_ms
         )
         try:
             for each in rows:
                 for frame in messages.frames(self.columns.shape(each)):
-                    half = half or client.new_half(batch)
-                    half.add(frame.topic, frame.queue_id, frame.content, frame.messages)
-            if half is None:
+                    fragment = fragment or client.new_fragment(batch)
+                    fragment.add(frame.topic, frame.queue_id, frame.content, frame.messages)
+            if fragment is None:
                 return StagedTask(batch, run, None)
-            whole = half.finish()
+            whole = fragment.finish()
         except BaseException:
-            if half is not None:
-                half.discard()
+            if fragment is not None:
+                fragment.discard()
             raise
         if not self.is_exactly_once:
-            self._publish(client, batch, half, whole)
+            self._publish(client, batch, fragment, whole)
         return StagedTask(batch, run, whole)
 
     def _publish(
-        self, client: StagingClient, batch: BatchName, half: HalfWriter, whole: Half
+        self, client: StagingClient, batch: BatchName, fragment: FragmentWriter, whole: Fragment
     ) -> None:
         client.calls.publish(batch, [whole])
         if not client.wait_applied(batch, _PUBLISHED_S):
-            half.discard()
+            fragment.discard()
             what = f"topic {self.topic}" if self.topic else "a topic of the batch"
             reason = f"it did not take the messages within {_PUBLISHED_S:.0f} s"
             raise ShardUnavailableError(what, reason)
@@ -122,8 +122,8 @@ class _Rows:
             return
         name, run = tasks[0].batch, tasks[0].run
         client = StagingClient(self.place)
-        halves = tuple(task.half for task in tasks if task.half is not None)
-        verdict = client.calls.decide(StagedBatch(name, run, halves, is_single))
+        fragments = tuple(task.fragment for task in tasks if task.fragment is not None)
+        verdict = client.calls.decide(StagedBatch(name, run, fragments, is_single))
         if verdict == "repeated":
             logger.warning(
                 "batch %d of %s was decided before: its messages are those of the first decision",
@@ -136,8 +136,8 @@ class _Rows:
             )  # fmt: skip
 
     def drop(self, tasks: Sequence[StagedTask]) -> None:
-        """Remove the halves of the tasks, unless they are decided."""
-        names = [task.half.name for task in tasks if task.half is not None]
+        """Remove the fragments of the tasks, unless they are decided."""
+        names = [task.fragment.name for task in tasks if task.fragment is not None]
         if self.is_exactly_once and names:
             try:
                 StagingClient(self.place).calls.drop(tasks[0].batch, names)

@@ -15,7 +15,7 @@ from rocketray.base.cluster import Cluster, chosen_node
 from rocketray.base.names import check_topic
 from rocketray.base.system_topics import check_open_topic
 from rocketray.errors import ConfigError, InvalidNameError
-from rocketray.runtime.files.half_file import WRITER_FORM, BatchName, new_half
+from rocketray.runtime.files.fragment_file import WRITER_FORM, BatchName, new_fragment
 
 from .foreign_options import explain_stranger
 from .source_columns import ColumnSetName
@@ -126,6 +126,6 @@ def _version(given: Mapping[str, str]) -> int | None:
 
 def _check_app_id(app_id: str) -> None:
     try:
-        new_half(BatchName(app_id, 0))
+        new_fragment(BatchName(app_id, 0))
     except InvalidNameError:
         raise ConfigError(f"txnAppId={app_id!r:.120}: it has {WRITER_FORM}") from None

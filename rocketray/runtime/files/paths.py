@@ -18,7 +18,7 @@
                                         and config/consumerFilter.json, the filters of its bitmaps
     DATA/copies/<topic>.<queueId>/      a queue that is being copied here (disks/queue_copy.py)
     DATA/restoring/                     a restoration that is not complete (backups/restore.py)
-    DATA/staged/                        the halves of staged batches (half_file.py)
+    DATA/staged/                        the fragments of staged batches (fragment_file.py)
     DATA/logs/                          which process logs where (process_logs/log_index.py), and
                                         the logs of processes that Ray did not start
     RUNTIME/                            rings and doorbells in shared memory, and the socket of
@@ -84,7 +84,7 @@ def writers_directory(data: Path) -> Path:
 
 
 def staged_directory(data: Path) -> Path:
-    """Return the directory of the halves of staged batches."""
+    """Return the directory of the fragments of staged batches."""
     return data / "staged"
 
 

@@ -1,1 +1,1 @@
-"""Staged batches: halves that no consumer reads, one decision, and the messages in their topics."""
+"""Staged batches: fragments that no consumer reads, one decision, and messages in their topics."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 from rocketray.base.limits import Limit, SentTopic
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME, Endpoint
-from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment
 
 StagingVerdict = Literal["decided", "repeated"]
 """Whether this call decided the batch, or an earlier one had."""
@@ -17,14 +17,14 @@ _SHOWN_MAX = 1000  # batches in an overview, as ``rocketray staged --max`` allow
 
 @dataclass(frozen=True, slots=True)
 class StagedBatch:
-    """A batch to decide: all its halves, and the *run* of the program that staged them.
+    """A batch to decide: all its fragments, and the *run* of the program that staged them.
 
     ``is_single`` says that its writer has no other batch.
     """
 
     name: BatchName
     run: str
-    halves: tuple[Half, ...]
+    fragments: tuple[Fragment, ...]
     is_single: bool = False
 
 
@@ -33,12 +33,12 @@ class StagedWork:
     """A batch that is staged, or decided and not yet wholly in its topics.
 
     ``problem`` says what its messages wait for, empty if for nothing but their turn. ``age_ms`` is
-    that of its oldest half.
+    that of its oldest fragment.
     """
 
     batch: BatchName
     is_decided: bool
-    halves: int
+    fragments: int
     size: int
     age_ms: int
     problem: str = ""
@@ -49,8 +49,8 @@ class StagedCounts:
     """Counters since the start of the process.
 
     ``batches`` that were decided, ``repeated`` decisions, ``messages`` in their topics, ``dropped``
-    halves of batches that were aborted or decided before, ``orphans`` that no decision named in
-    time, and ``lost`` messages of halves that were missing after their decision.
+    fragments of batches that were aborted or decided before, ``orphans`` that no decision named in
+    time, and ``lost`` messages of fragments that were missing after their decision.
     """
 
     batches: int = 0
@@ -78,16 +78,16 @@ class StagingApi(Protocol):
         """Decide a batch, unless it was decided before; durable on return. May be repeated.
 
         Raises:
-            StoreError: another run has taken over the writer, or a half is missing or damaged.
+            StoreError: another run has taken over the writer, or a fragment is missing or damaged.
             ShardUnavailableError: earlier batches are not in their topics yet; or it is not known
                 whether it is decided.
         """
 
-    def publish(self, name: BatchName, halves: Sequence[Half]) -> None:
-        """Store the messages of halves in their topics, without a decision: perhaps not all.
+    def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
+        """Store the messages of fragments in their topics, without a decision: perhaps not all.
 
         Raises:
-            StoreError: a half is missing or damaged.
+            StoreError: a fragment is missing or damaged.
         """
 
     def is_applied(self, batch: BatchName) -> bool:
@@ -98,7 +98,7 @@ class StagingApi(Protocol):
         """
 
     def drop(self, batch: BatchName, names: Sequence[str]) -> None:
-        """Remove halves of a batch, unless they are decided."""
+        """Remove fragments of a batch, unless they are decided."""
 
     def overview(self, most: Annotated[int, Limit(_SHOWN_MAX)]) -> StagedOverview:
         """Return what is staged or decided, the oldest *most* of it."""

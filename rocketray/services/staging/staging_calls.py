@@ -7,22 +7,23 @@ from pathlib import Path
 
 from rocketray.broker.fetching.flight_calls import FlightCalls, Served
 from rocketray.broker.topics.topics import Topics
-from rocketray.runtime.files.half_file import Half, HalfFile, read_frames
+from rocketray.runtime.files.fragment_file import Fragment, FragmentFile, read_frames
 from rocketray.runtime.files.paths import staged_directory
 
-from .half_upload import UPLOAD
+from .fragment_upload import UPLOAD
 from .staging_api import StagingApi, TargetsApi
 
-# A half, of which each task of a batch has one, takes some 100 bytes of a decision: 600,000 tasks.
+# A fragment, of which each task of a batch has one, takes some 100 bytes of a decision: this is
+# enough for 600,000 tasks.
 _REQUEST_MAX_BYTES = 64 * 1024 * 1024
 _ADVICE = "; write with fewer tasks: .coalesce(…)"
 
 
 def staging_calls(data: Path, service: StagingApi, topics: Topics) -> FlightCalls:
-    """Return the calls that *service* answers, with the halves in the data directory."""
+    """Return the calls that *service* answers, with the fragments in the data directory."""
 
     def upload(name: bytes, values: Iterable[memoryview]) -> None:
-        receive_half(staged_directory(data), name.decode(errors="replace"), values)
+        receive_fragment(staged_directory(data), name.decode(errors="replace"), values)
 
     served = (
         Served(StagingApi, service, _REQUEST_MAX_BYTES, _ADVICE),
@@ -41,19 +42,19 @@ class _TopicTargets:
         return self._topics.get(topic).queues
 
 
-def receive_half(directory: Path, name: str, chunks: Iterable[memoryview]) -> None:
-    """Write the file of a half, which is whole and on disk on return.
+def receive_fragment(directory: Path, name: str, chunks: Iterable[memoryview]) -> None:
+    """Write the file of a fragment, which is whole and on disk on return.
 
     Raises:
-        CorruptRecordError: the chunks are not those of a whole half.
+        CorruptRecordError: the chunks are not those of a whole fragment.
     """
-    file, size = HalfFile(directory, name), 0
+    file, size = FragmentFile(directory, name), 0
     try:
         for chunk in chunks:
             file.write(chunk)
             size += len(chunk)
         file.finish()
-        read_frames(directory, Half(name, size, 0))
+        read_frames(directory, Fragment(name, size, 0))
     except BaseException:
         file.discard()
         raise

@@ -1,7 +1,7 @@
 """A client of the staged batches of a node: a task that stages rows, or a driver that decides.
 
-Where the disk is on this machine, halves are written to its directory, and topics are looked up in
-its catalog; else both go to its fetch service. Decisions always do.
+Where the disk is on this machine, fragments are written to its directory, and topics are looked up
+in its catalog; else both go to its fetch service. Decisions always do.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from rocketray.broker.fetching.flight_link import FlightLink
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.broker.topics.catalog import TopicCatalog
 from rocketray.runtime.calls.endpoint import client_of
-from rocketray.runtime.files.half_file import BatchName, HalfFile, HalfSink, HalfWriter, new_half
+from rocketray.runtime.files.fragment_file import (
+    BatchName,
+    FragmentFile,
+    FragmentSink,
+    FragmentWriter,
+    new_fragment,
+)
 from rocketray.runtime.files.home import has_identity
 from rocketray.runtime.files.paths import staged_directory
 
-from .half_upload import HalfUpload
+from .fragment_upload import FragmentUpload
 from .staging_api import STAGING, TARGETS
 
 # Small batches are in their topics within milliseconds; a large one is asked for twenty times a
@@ -39,10 +45,10 @@ class StagingClient:
         self._is_here = has_identity(place.data, place.uuid) and os.access(place.data, os.W_OK)
         self._queues: dict[str, int] = {}
 
-    def new_half(self, batch: BatchName) -> HalfWriter:
-        """Begin a half of a batch: a file on this machine, or an upload to that of the disk."""
-        name = new_half(batch)
-        return HalfWriter(name, self._sink(name))
+    def new_fragment(self, batch: BatchName) -> FragmentWriter:
+        """Begin a fragment of a batch: a file on this machine, or an upload to that of the disk."""
+        name = new_fragment(batch)
+        return FragmentWriter(name, self._sink(name))
 
     def queues_of(self, topic: str) -> int:
         """Return the number of queues of a topic.
@@ -67,10 +73,10 @@ class StagingClient:
             pause_s = min(2 * pause_s, _POLL_MAX_S)
         return True
 
-    def _sink(self, name: str) -> HalfSink:
+    def _sink(self, name: str) -> FragmentSink:
         if self._is_here:
-            return HalfFile(staged_directory(self._place.data), name)
-        return HalfUpload(self._service, name)
+            return FragmentFile(staged_directory(self._place.data), name)
+        return FragmentUpload(self._service, name)
 
 
 class _Known:

@@ -1,20 +1,20 @@
 """Staged batches on the node: decides each once, and stores its messages in their topics.
 
-A plain object that is stepped. Tasks stage messages as halves (half_file.py). The driver then asks
-for the decision, which names the halves. What is decided is applied: each queue gets its frames, in
-the order of the decisions and of the halves in them.
+A plain object that is stepped. Tasks stage messages as fragments (fragment_file.py). The driver
+then asks for the decision, which names the fragments. What is decided is applied: each queue gets
+its frames, in the order of the decisions and of the fragments in them.
 
 Invariants
   1. A writer's batches are decided in the order of their numbers, each once and as a whole, by the
-     file that says so (writer_ledger.py). The first decision counts: the halves of a repetition are
-     dropped, however it divides the same messages.
+     file that says so (writer_ledger.py). The first decision counts: the fragments of a repetition
+     are dropped, however it divides the same messages.
   2. One run of a writer decides. A run that comes later takes over, and the one before it is
      refused from then on.
-  3. Halves are on disk before they are decided, and are removed after all of their messages are on
-     disk in their topics. A frame that was perhaps stored is stored as far as its queue does not
+  3. Fragments are on disk before they are decided, and are removed after all of their messages are
+     on disk in their topics. A frame that was perhaps stored is stored as far as its queue does not
      have it (shards/staged_appends.py). So each message of a decided batch is stored once.
   4. Nothing but a decision is ever applied, and no call undoes a decision.
-  5. A half that no decision names is dropped when its batch is decided, or after a time.
+  5. A fragment that no decision names is dropped when its batch is decided, or after a time.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from typing import NamedTuple, Protocol
 
 from rocketray.broker.retries.deliveries import LOOK_MS, OutboundDeliveries, Place, Submit, at_once
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
-from rocketray.runtime.files.half_file import (
+from rocketray.runtime.files.fragment_file import (
     BatchName,
-    Half,
-    HalfFrame,
+    Fragment,
+    FragmentFrame,
     batch_of,
-    check_half,
-    new_half,
+    check_fragment,
+    new_fragment,
 )
 from rocketray.store.age_clock import AgeClock
 
-from .staged_halves import StagedHalves
+from .staged_fragments import StagedFragments
 from .staging_api import StagedBatch, StagedCounts, StagedOverview, StagingVerdict
 from .writer_ledger import DecidedBatch, WriterLedger, WriterState
 
@@ -57,8 +57,8 @@ _FINISHED_MAX = 10_000
 class StagingLimits:
     """How long what is not used stays, and how many batches of a writer wait for their topics."""
 
-    half_ms: int = 24 * _HOUR_MS
-    """Of a half that nothing decides: a batch whose tasks take longer than that fails."""
+    fragment_ms: int = 24 * _HOUR_MS
+    """Of a fragment that nothing decides: a batch whose tasks take longer than that fails."""
     single_ms: int = _HOUR_MS
     """Of a writer with one batch, whose decision only its own driver repeats."""
     writer_ms: int = 90 * 24 * _HOUR_MS
@@ -66,14 +66,14 @@ class StagingLimits:
     sweep_ms: int = 60_000
     """Between two looks for what is not used any more."""
     waiting_max: int = 16
-    """Halves of decided batches fill the disk while a topic does not take them."""
+    """Fragments of decided batches fill the disk while a topic does not take them."""
 
 
-class HalfTargets(Protocol):
+class FragmentTargets(Protocol):
     """The queues of topics."""
 
     def store(
-        self, place: Place, half: Path, frames: Sequence[HalfFrame], *, in_doubt: bool
+        self, place: Place, fragment: Path, frames: Sequence[FragmentFrame], *, in_doubt: bool
     ) -> None:
         """Store the messages of frames, on disk on return; called by several threads.
 
@@ -81,22 +81,22 @@ class HalfTargets(Protocol):
 
         Raises:
             StreamError: some are not stored, or it is not known. FileNotFoundError: there is no
-                such half.
+                such fragment.
         """
 
 
 @dataclass(slots=True)
 class _Share:
-    """The messages of one half for one queue."""
+    """The messages of one fragment for one queue."""
 
     batch: BatchName
-    half: Path
-    frames: list[HalfFrame]
+    fragment: Path
+    frames: list[FragmentFrame]
     in_doubt: bool
 
 
 class _Tried(NamedTuple):
-    """The outcome of storing shares: how many are done, why the next is not, and missing halves."""
+    """The outcome of storing shares: how many are done, why the next is not, what is missing."""
 
     done: int
     error: StreamError | None
@@ -110,14 +110,14 @@ class StagingEngine:
         self,
         directory: Path,
         ledger: WriterLedger,
-        targets: HalfTargets,
+        targets: FragmentTargets,
         limits: StagingLimits | None = None,
         *,
         clock: AgeClock,
         submit: Submit = at_once,
     ) -> None:
-        """Take the *directory* of the halves, and begin with what *ledger* has decided."""
-        self._halves = StagedHalves(directory, clock)
+        """Take the *directory* of the fragments, and begin with what *ledger* has decided."""
+        self._fragments = StagedFragments(directory, clock)
         self._ledger = ledger
         self._targets = targets
         self._limits = limits or StagingLimits()
@@ -139,7 +139,7 @@ class StagingEngine:
     def decide(self, wanted: StagedBatch) -> StagingVerdict:
         """See ``StagingApi``; an ``OSError`` leaves it unknown whether the batch is decided."""
         writer, number = wanted.name
-        new_half(wanted.name)  # raises for a name that is none
+        new_fragment(wanted.name)  # raises for a name that is none
         state = self._ledger.get(writer)
         if wanted.run in state.former:
             raise StoreError(
@@ -150,28 +150,30 @@ class StagingEngine:
         state = state.taken_over(wanted.run)
         if number <= state.last:
             self._save(state)  # the run that repeats it has taken over, and its writer is in use
-            self._drop_undecided(wanted.name, [half.name for half in wanted.halves])
+            self._drop_undecided(wanted.name, [fragment.name for fragment in wanted.fragments])
             self._counts["repeated"] += 1
             return "repeated"
-        batch = DecidedBatch(number, wanted.halves)
+        batch = DecidedBatch(number, wanted.fragments)
         if len(state.decided) >= self._limits.waiting_max:
             raise ShardUnavailableError(
                 f"the staging of writer {writer}",
                 f"{len(state.decided)} decided batches are not in their topics yet "
                 f"({self._why(BatchName(writer, state.decided[0].number))}); repair that first",
             )
-        frames = {half.name: self._checked(wanted.name, half) for half in wanted.halves}
-        waiting = (*state.decided, batch) if wanted.halves else state.decided
+        frames = {
+            fragment.name: self._checked(wanted.name, fragment) for fragment in wanted.fragments
+        }
+        waiting = (*state.decided, batch) if wanted.fragments else state.decided
         self._save(replace(state, last=number, is_single=wanted.is_single, decided=waiting))
         self._counts["batches"] += 1
-        if wanted.halves:
+        if wanted.fragments:
             self._queue(wanted.name, frames, in_doubt=False)
         return "decided"
 
-    def publish(self, name: BatchName, halves: Sequence[Half]) -> None:
+    def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
         """See ``StagingApi``."""
-        frames = {half.name: self._checked(name, half) for half in halves}
-        self._published[name] = [half.name for half in halves]
+        frames = {fragment.name: self._checked(name, fragment) for fragment in fragments}
+        self._published[name] = [fragment.name for fragment in fragments]
         self._queue(name, frames, in_doubt=False)
 
     def is_applied(self, batch: BatchName) -> bool:
@@ -215,14 +217,17 @@ class StagingEngine:
         found = []
         for state in self._ledger:
             for batch in state.decided:
-                name, names = BatchName(state.writer, batch.number), [h.name for h in batch.halves]
-                found.append(self._halves.work(name, names, self._why(name)))
+                name, names = (
+                    BatchName(state.writer, batch.number),
+                    [h.name for h in batch.fragments],
+                )
+                found.append(self._fragments.work(name, names, self._why(name)))
                 kept.update(names)
         staged: dict[BatchName, list[str]] = {}
-        for half, name in self._halves.names().items():
-            if half not in kept:
-                staged.setdefault(name, []).append(half)
-        found += [self._halves.work(name, names, None) for name, names in staged.items()]
+        for fragment, name in self._fragments.names().items():
+            if fragment not in kept:
+                staged.setdefault(name, []).append(fragment)
+        found += [self._fragments.work(name, names, None) for name, names in staged.items()]
         found.sort(key=lambda work: (not work.is_decided, -work.age_ms))
         problems = [str(error) for error in self._ledger.damaged.values()]
         return StagedOverview(
@@ -254,41 +259,43 @@ class StagingEngine:
         self._seen[state.writer] = self._clock.steady_ms()
         self._ledger.save(replace(state, used_ms=self._clock()))
 
-    def _checked(self, batch: BatchName, half: Half) -> list[HalfFrame]:
-        """Return the frames of a half, which is whole, and of that batch."""
-        if batch_of(check_half(half.name)) != batch:
-            raise StoreError(f"half {half.name} is not of batch {batch.number} of {batch.writer}")
+    def _checked(self, batch: BatchName, fragment: Fragment) -> list[FragmentFrame]:
+        """Return the frames of a fragment, which is whole, and of that batch."""
+        if batch_of(check_fragment(fragment.name)) != batch:
+            raise StoreError(
+                f"fragment {fragment.name} is not of batch {batch.number} of {batch.writer}"
+            )
         try:
-            return self._halves.frames(half)
+            return self._fragments.frames(fragment)
         except FileNotFoundError:
             raise StoreError(
-                f"half {half.name} is not there any more: batch {batch.number} of "
+                f"fragment {fragment.name} is not there any more: batch {batch.number} of "
                 f"writer {batch.writer} was aborted, or took too long; run it again"
             ) from None
 
     def _begin_batch(self, name: BatchName, batch: DecidedBatch, *, in_doubt: bool) -> None:
         """Queue the frames of a batch that is decided."""
-        frames: dict[str, list[HalfFrame]] = {}
-        for half in batch.halves:
+        frames: dict[str, list[FragmentFrame]] = {}
+        for fragment in batch.fragments:
             try:
-                frames[half.name] = self._halves.frames(half)
+                frames[fragment.name] = self._fragments.frames(fragment)
             except FileNotFoundError:
-                self._note_lost(half.name, half.messages)
+                self._note_lost(fragment.name, fragment.messages)
             except StoreError as error:
-                _LOG.error("%s; the other halves of its batch are stored", error)
-                self._note_lost(half.name, half.messages)
+                _LOG.error("%s; the other fragments of its batch are stored", error)
+                self._note_lost(fragment.name, fragment.messages)
         self._queue(name, frames, in_doubt=in_doubt)
 
     def _queue(
-        self, name: BatchName, frames: dict[str, list[HalfFrame]], *, in_doubt: bool
+        self, name: BatchName, frames: dict[str, list[FragmentFrame]], *, in_doubt: bool
     ) -> None:
-        for half, those in frames.items():
-            by_place: dict[Place, list[HalfFrame]] = {}
+        for fragment, those in frames.items():
+            by_place: dict[Place, list[FragmentFrame]] = {}
             for frame in those:
                 by_place.setdefault((frame.topic, frame.queue_id), []).append(frame)
             for place, share in by_place.items():
                 shares = self._shares.setdefault(place, deque())
-                shares.append(_Share(name, self._halves.path(half), share, in_doubt))
+                shares.append(_Share(name, self._fragments.path(fragment), share, in_doubt))
                 self._left[name] += 1
         if not self._left[name]:
             self._end_batch(name)
@@ -309,9 +316,9 @@ class StagingEngine:
         missing = set()
         for done, share in enumerate(shares):
             try:
-                self._targets.store(place, share.half, share.frames, in_doubt=share.in_doubt)
+                self._targets.store(place, share.fragment, share.frames, in_doubt=share.in_doubt)
             except FileNotFoundError:
-                missing.add(share.half)
+                missing.add(share.fragment)
             except StreamError as error:
                 return _Tried(done, error, frozenset(missing))
         return _Tried(len(shares), None, frozenset(missing))
@@ -332,8 +339,8 @@ class StagingEngine:
                 del self._shares[place]
             for share in ended:
                 count = sum(frame.messages for frame in share.frames)
-                if share.half in tried.missing:
-                    self._note_lost(share.half.name, count)
+                if share.fragment in tried.missing:
+                    self._note_lost(share.fragment.name, count)
                 else:
                     self._counts["messages"] += count
                 self._left[share.batch] -= 1
@@ -342,56 +349,61 @@ class StagingEngine:
                     self._end_batch(batch)
 
     def _end_batch(self, name: BatchName) -> None:
-        """Note that all messages of a batch are in their topics, then remove its halves."""
+        """Note that all messages of a batch are in their topics, then remove its fragments."""
         del self._left[name]
         if (published := self._published.pop(name, None)) is not None:
-            for half_name in published:
-                self._halves.remove(half_name)
+            for fragment_name in published:
+                self._fragments.remove(fragment_name)
             self._finished[name] = None
             if len(self._finished) > _FINISHED_MAX:
                 self._finished.popitem(last=False)
             return
-        # Saved first: halves of which the ledger knows nothing are removed by a sweep, but a ledger
-        # that names removed halves would report their messages as lost.
+        # Saved first: fragments of which the ledger knows nothing are removed by a sweep, but a
+        # ledger that names removed fragments would report their messages as lost.
         state = self._ledger.get(name.writer)
         self._ledger.save(state.without(name.number))
         for batch in state.decided:
             if batch.number == name.number:
-                for half in batch.halves:
-                    self._halves.remove(half.name)
+                for fragment in batch.fragments:
+                    self._fragments.remove(fragment.name)
 
     def _note_lost(self, name: str, messages: int) -> None:
         _LOG.error(
-            "%d messages are lost: half %s was decided, and is missing or damaged", messages, name
+            "%d messages are lost: fragment %s was decided, and is missing or damaged",
+            messages,
+            name,
         )
         self._counts["lost"] += messages
 
-    def _decided_halves(self) -> set[str]:
+    def _decided_fragments(self) -> set[str]:
         return {
-            half.name for state in self._ledger for batch in state.decided for half in batch.halves
+            fragment.name
+            for state in self._ledger
+            for batch in state.decided
+            for fragment in batch.fragments
         }
 
     def _drop_undecided(self, batch: BatchName, names: Sequence[str]) -> None:
-        kept = self._decided_halves()
+        kept = self._decided_fragments()
         for name in names:
-            if batch_of(check_half(name)) == batch and name not in kept:
-                self._halves.remove(name)
+            if batch_of(check_fragment(name)) == batch and name not in kept:
+                self._fragments.remove(name)
                 self._counts["dropped"] += 1
 
     def _sweep(self) -> None:
-        """Remove halves that no decision needs any more, and forget writers that are not used."""
-        kept = self._decided_halves()
-        for name, batch in self._halves.names().items():
+        """Remove fragments that no decision needs any more; forget writers that are not used."""
+        kept = self._decided_fragments()
+        for name, batch in self._fragments.names().items():
             if name in kept:
                 continue
             if self._ledger.knows(batch):
                 counter = "dropped"
-            elif self._halves.age_ms(name) >= self._limits.half_ms:
+            elif self._fragments.age_ms(name) >= self._limits.fragment_ms:
                 counter = "orphans"
-                _LOG.warning("half %s is removed: nothing decided its batch in time", name)
+                _LOG.warning("fragment %s is removed: nothing decided its batch in time", name)
             else:
                 continue
-            self._halves.remove(name)
+            self._fragments.remove(name)
             self._counts[counter] += 1
         now_ms = self._clock.steady_ms()
         for state in self._ledger:

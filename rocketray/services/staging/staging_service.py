@@ -9,20 +9,20 @@ from pathlib import Path
 
 from rocketray.broker.retries.deliveries import Submit, at_once
 from rocketray.errors import StreamError
-from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment
 from rocketray.runtime.files.paths import staged_directory, writers_directory
 from rocketray.runtime.files.state_files import disk_error
 from rocketray.store.age_clock import AgeClock
 
 from .staging_api import StagedBatch, StagedOverview, StagingVerdict
-from .staging_engine import HalfTargets, StagingEngine
+from .staging_engine import FragmentTargets, StagingEngine
 from .writer_ledger import WriterLedger
 
 _TOLD_MAX = 3  # lines of a node's status; ``rocketray staged`` has all
 
 
 def has_staged(data: Path) -> bool:
-    """Return whether a data directory has halves, decided or not."""
+    """Return whether a data directory has fragments, decided or not."""
     directory = staged_directory(data)
     return directory.is_dir() and any(directory.iterdir())
 
@@ -36,7 +36,7 @@ class StagingService:
     def __init__(
         self,
         data: Path,
-        targets: HalfTargets,
+        targets: FragmentTargets,
         *,
         clock_ms: Callable[[], int],
         submit: Submit = at_once,
@@ -69,10 +69,10 @@ class StagingService:
         self._wake()
         return verdict
 
-    def publish(self, name: BatchName, halves: Sequence[Half]) -> None:
+    def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
         """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
-            engine.publish(name, halves)
+            engine.publish(name, fragments)
         self._wake()
 
     def is_applied(self, batch: BatchName) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from rocketray.base.file_form import FileForm
 from rocketray.base.json_fields import json_fields, read_value
 from rocketray.errors import StoreError
-from rocketray.runtime.files.half_file import BatchName, Half, check_half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment, check_fragment
 from rocketray.runtime.files.state_files import read_state, remove_state, write_json
 
 _LOG = logging.getLogger(__name__)
@@ -37,11 +37,11 @@ class DecidedBatch:
     """A batch that is decided, and not yet wholly in its topics."""
 
     number: int = field(metadata={"json": "batch"})
-    halves: tuple[Half, ...]
+    fragments: tuple[Fragment, ...] = field(metadata={"json": "halves"})
 
     def __post_init__(self) -> None:
-        for half in self.halves:
-            check_half(half.name)
+        for fragment in self.fragments:
+            check_fragment(fragment.name)
 
 
 @dataclass(frozen=True, slots=True)

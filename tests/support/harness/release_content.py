@@ -185,7 +185,7 @@ def _recovered(data: Path) -> dict[str, Any]:
 
 def _writer(state: WriterState) -> dict[str, Any]:
     decided = [
-        {"batch": batch.number, "messages": [half.messages for half in batch.halves]}
+        {"batch": batch.number, "messages": [fragment.messages for fragment in batch.fragments]}
         for batch in state.decided
     ]
     return {**asdict(state), "decided": decided}

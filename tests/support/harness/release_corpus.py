@@ -48,7 +48,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.queries.spark import positions
 from rocketray.runtime.files.file_documents import FileDocuments
-from rocketray.runtime.files.half_file import BatchName
+from rocketray.runtime.files.fragment_file import BatchName
 from rocketray.runtime.files.home import Home, settle_identity
 from rocketray.runtime.files.restorations import Restoration, note_restoration
 from rocketray.services.admin.dead_letters import redrive

@@ -12,7 +12,13 @@ from rocketray.actors.client.connection import Connection
 from rocketray.broker.fetching.read_plan import Range, ReadPlan
 from rocketray.broker.fetching.reading import read_part
 from rocketray.filters.subscription import Subscription
-from rocketray.runtime.files.half_file import BatchName, Half, HalfFile, HalfWriter, new_half
+from rocketray.runtime.files.fragment_file import (
+    BatchName,
+    Fragment,
+    FragmentFile,
+    FragmentWriter,
+    new_fragment,
+)
 from rocketray.runtime.files.paths import staged_directory
 from rocketray.services.staging.message_rows import MessageRows
 from rocketray.services.staging.staging_api import StagedBatch, StagingVerdict
@@ -30,10 +36,10 @@ def stage(
     *batches: pa.RecordBatch,
     topic: str | None = "Out",
     first_queue: int = 0,
-) -> Half:
-    """Stage rows as one task does; return the half."""
-    name = new_half(batch)
-    writer = HalfWriter(name, HalfFile(staged_directory(broker.data), name))
+) -> Fragment:
+    """Stage rows as one task does; return the fragment."""
+    name = new_fragment(batch)
+    writer = FragmentWriter(name, FragmentFile(staged_directory(broker.data), name))
     rows = MessageRows(
         lambda name: broker.topics.get(name).queues,
         topic,
@@ -43,9 +49,9 @@ def stage(
     for each in batches:
         for frame in rows.frames(each):
             writer.add(frame.topic, frame.queue_id, frame.content, frame.messages)
-    half, now_ns = writer.finish(), broker.clock() * 1_000_000
-    os.utime(staged_directory(broker.data) / half.name, ns=(now_ns, now_ns))
-    return half
+    fragment, now_ns = writer.finish(), broker.clock() * 1_000_000
+    os.utime(staged_directory(broker.data) / fragment.name, ns=(now_ns, now_ns))
+    return fragment
 
 
 def bodies_of(broker: Broker, topic: str = "Out") -> Counter[str]:
@@ -53,9 +59,11 @@ def bodies_of(broker: Broker, topic: str = "Out") -> Counter[str]:
     return Counter(message.body.decode() for message in broker.stored(topic))
 
 
-def decide(broker: Broker, batch: BatchName, *halves: Half, run: str = "run") -> StagingVerdict:
+def decide(
+    broker: Broker, batch: BatchName, *fragments: Fragment, run: str = "run"
+) -> StagingVerdict:
     """Ask the node for the decision about a batch."""
-    return broker.node.staging.decide(StagedBatch(batch, run, halves))
+    return broker.node.staging.decide(StagedBatch(batch, run, fragments))
 
 
 def step(broker: Broker) -> None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from rocketray.broker.fetching.flight_service import FlightService
 from rocketray.broker.fetching.read_plan import DiskPlace
 from rocketray.errors import StreamError
-from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment
 from rocketray.runtime.files.home import Home, settle_identity
 from rocketray.runtime.files.node_description import write_description
 from rocketray.runtime.machine import here
@@ -50,8 +50,8 @@ class SteppedStaging:
             raise StreamError("the answer is lost, as the test asked")
         return verdict
 
-    def publish(self, name: BatchName, halves: Sequence[Half]) -> None:
-        self._do("publish", lambda: self._broker.node.staging.publish(name, halves))
+    def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
+        self._do("publish", lambda: self._broker.node.staging.publish(name, fragments))
 
     def is_applied(self, batch: BatchName) -> bool:
         return self._do("is_applied", lambda: self._broker.node.staging.is_applied(batch))

@@ -10,7 +10,7 @@ from support.harness.command_server import run_here
 from support.nodes.staging import decide, rows_of, settle, stage, step
 
 from rocketray.cli.messages import staged
-from rocketray.runtime.files.half_file import BatchName
+from rocketray.runtime.files.fragment_file import BatchName
 from rocketray.testing import Broker
 
 
@@ -29,7 +29,7 @@ def test_what_is_staged_and_what_is_decided_is_shown(
         stage(broker, second, rows_of(["c"]))
         step(broker)
         found = run_here("staged", "--json").lines()
-        assert [(each["batch"], each["isDecided"], each["halves"]) for each in found] == [
+        assert [(each["batch"], each["isDecided"], each["fragments"]) for each in found] == [
             (0, True, 1),
             (1, False, 1),
         ]

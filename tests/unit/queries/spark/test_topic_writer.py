@@ -9,7 +9,7 @@ import pytest
 
 from rocketray.queries.spark import topic_writer
 from rocketray.queries.spark.topic_writer import StagedTask, TopicBatchWriter, _Rows
-from rocketray.runtime.files.half_file import BatchName, Half, new_half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment, new_fragment
 
 
 @pytest.mark.parametrize("verdict", ["decided", "repeated"])
@@ -25,6 +25,6 @@ def test_a_batch_that_was_decided_before_is_told(
     rows = _Rows(place, columns, "Out", is_exactly_once=True)
     writer = TopicBatchWriter(rows, batch, is_single=False)
 
-    writer.commit([StagedTask(batch, "run", Half(new_half(batch), 100, 3))])
+    writer.commit([StagedTask(batch, "run", Fragment(new_fragment(batch), 100, 3))])
 
     assert ("batch 7 of app was decided before" in caplog.text) == (verdict == "repeated")

@@ -1,4 +1,4 @@
-"""Clients of staged batches over Arrow Flight: halves in the directory, or sent to the service."""
+"""Clients of staged batches over Arrow Flight: fragments in the directory, or sent to the service."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
-from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment
 from rocketray.runtime.files.paths import staged_directory
 from rocketray.services.staging import staging_calls as staging_calls_module
-from rocketray.services.staging.half_upload import HalfUpload
+from rocketray.services.staging.fragment_upload import FragmentUpload
 from rocketray.services.staging.message_rows import MessageRows
 from rocketray.services.staging.staging_api import StagedBatch
 from rocketray.services.staging.staging_calls import staging_calls
@@ -48,13 +48,13 @@ def elsewhere(place: DiskPlace) -> DiskPlace:
     return replace(place, uuid="00000000-0000-4000-8000-000000000000")
 
 
-def write(client: StagingClient, *bodies: str) -> Half:
-    half = client.new_half(NAME)
+def write(client: StagingClient, *bodies: str) -> Fragment:
+    fragment = client.new_fragment(NAME)
     rows = MessageRows(client.queues_of, "Out", clock_ms=lambda: 1_700_000_000_000)
     for body in bodies:
         for frame in rows.frames(rows_of([body])):
-            half.add(frame.topic, frame.queue_id, frame.content, frame.messages)
-    return half.finish()
+            fragment.add(frame.topic, frame.queue_id, frame.content, frame.messages)
+    return fragment.finish()
 
 
 @pytest.mark.parametrize("is_here", [True, False])
@@ -64,9 +64,9 @@ def test_a_batch_is_staged_and_decided_here_and_elsewhere(
     broker, _, place = service
     client = StagingClient(place if is_here else elsewhere(place))
     large = "x" * 3_000_000
-    half = write(client, "a", large, "b")
-    assert (staged_directory(broker.data) / half.name).stat().st_size == half.size
-    batch = StagedBatch(NAME, "run", (half,))
+    fragment = write(client, "a", large, "b")
+    assert (staged_directory(broker.data) / fragment.name).stat().st_size == fragment.size
+    batch = StagedBatch(NAME, "run", (fragment,))
     assert [client.calls.decide(batch) for _ in range(2)] == ["decided", "repeated"]
     assert client.wait_applied(NAME, 10)
     assert bodies_of(broker) == {"a": 1, large: 1, "b": 1}
@@ -87,7 +87,7 @@ def test_nothing_is_staged_through_the_proxy_of_the_environment(
     assert bodies_of(broker) == {"a": 1}
 
 
-def test_messages_are_published_and_halves_dropped(
+def test_messages_are_published_and_fragments_dropped(
     service: tuple[Broker, SteppedStaging, DiskPlace],
 ) -> None:
     broker, _, place = service
@@ -95,7 +95,7 @@ def test_messages_are_published_and_halves_dropped(
     client.calls.publish(NAME, [write(client, "a")])
     assert client.wait_applied(NAME, 10)
     dropped = write(client, "b")
-    assert [work.halves for work in client.calls.overview(5).work] == [1]
+    assert [work.fragments for work in client.calls.overview(5).work] == [1]
     client.calls.drop(NAME, [dropped.name])
     assert not client.calls.overview(5).work
     assert bodies_of(broker) == {"a": 1}
@@ -115,18 +115,18 @@ def test_errors_of_the_service_are_those_of_its_caller(
         client.calls.decide(StagedBatch(NAME, "run", ()))
 
 
-def test_an_upload_that_is_not_a_whole_half_leaves_nothing(
+def test_an_upload_that_is_not_a_whole_fragment_leaves_nothing(
     service: tuple[Broker, SteppedStaging, DiskPlace],
 ) -> None:
     broker, _, place = service
     assert place.service is not None
     name = "job.0." + "0" * 32 + ".half"
-    upload = HalfUpload(place.service, name)
+    upload = FragmentUpload(place.service, name)
     upload.write(b"some of it" * 10)
     with pytest.raises(CorruptRecordError):
         upload.finish()
     assert not [*staged_directory(broker.data).iterdir()]
-    broken = HalfUpload(place.service, name)
+    broken = FragmentUpload(place.service, name)
     broken.write(b"x" * 2_000_000)
     broken.discard()
 
@@ -156,4 +156,4 @@ def test_a_service_that_is_gone_is_named(
     with pytest.raises(
         ShardUnavailableError, match="port 1 is unavailable: it broke an upload off"
     ):
-        HalfUpload(gone.service, "job.0." + "0" * 32 + ".half")
+        FragmentUpload(gone.service, "job.0." + "0" * 32 + ".half")

@@ -15,7 +15,7 @@ from rocketray.errors import (
     ShardUnavailableError,
     StoreError,
 )
-from rocketray.runtime.files.half_file import BatchName, Half
+from rocketray.runtime.files.fragment_file import BatchName, Fragment
 from rocketray.runtime.files.paths import staged_directory, writers_directory
 from rocketray.services.staging.staging_api import StagedBatch
 from rocketray.testing import Broker, Clock
@@ -30,22 +30,24 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def halves_in(broker: Broker) -> list[str]:
+def fragments_in(broker: Broker) -> list[str]:
     directory = staged_directory(broker.data)
     return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
 def test_messages_are_there_after_the_decision_and_not_before(broker: Broker) -> None:
-    halves = [stage(broker, FIRST, rows_of([f"{task}-{row}" for row in range(5)])) for task in "ab"]
+    fragments = [
+        stage(broker, FIRST, rows_of([f"{task}-{row}" for row in range(5)])) for task in "ab"
+    ]
     settle(broker)
     assert not bodies_of(broker)
     [work] = broker.node.staging.overview(9).work
-    assert (work.batch, work.is_decided, work.halves) == (FIRST, False, 2)
-    assert decide(broker, FIRST, *halves) == "decided"
+    assert (work.batch, work.is_decided, work.fragments) == (FIRST, False, 2)
+    assert decide(broker, FIRST, *fragments) == "decided"
     settle(broker)
     assert bodies_of(broker) == {f"{task}-{row}": 1 for task in "ab" for row in range(5)}
     assert broker.node.staging.is_applied(FIRST)
-    assert not halves_in(broker)
+    assert not fragments_in(broker)
     assert broker.node.staging.overview(9).counts.messages == 10
 
 
@@ -57,14 +59,14 @@ def test_the_first_decision_counts_however_a_repetition_divides_the_messages(
     assert decide(broker, FIRST, *again) == "repeated"
     settle(broker)
     assert bodies_of(broker) == {"a": 1, "b": 1, "c": 1}
-    assert not halves_in(broker)
+    assert not fragments_in(broker)
     assert broker.node.staging.overview(9).counts.dropped == 3
 
 
 def test_a_repeated_call_of_the_decision_drops_nothing(broker: Broker) -> None:
-    half = stage(broker, FIRST, rows_of(["a"]))
-    assert decide(broker, FIRST, half) == "decided"
-    assert decide(broker, FIRST, half) == "repeated"
+    fragment = stage(broker, FIRST, rows_of(["a"]))
+    assert decide(broker, FIRST, fragment) == "decided"
+    assert decide(broker, FIRST, fragment) == "repeated"
     settle(broker)
     assert bodies_of(broker) == {"a": 1}
 
@@ -99,7 +101,7 @@ def test_what_was_decided_is_stored_after_a_restart(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         settle(broker)
         assert bodies_of(broker) == {"a": 1, "b": 1}
-        assert halves_in(broker) == [staged.name], "the batch that is not decided may still be"
+        assert fragments_in(broker) == [staged.name], "the batch that is not decided may still be"
         assert decide(broker, FIRST) == "repeated"
 
 
@@ -155,16 +157,16 @@ def test_messages_wait_for_a_topic_that_was_deleted_and_the_writer_for_them(
     broker: Broker,
 ) -> None:
     names = [BatchName("job", number) for number in range(17)]
-    halves = [stage(broker, name, rows_of([str(name.number)])) for name in names]
+    fragments = [stage(broker, name, rows_of([str(name.number)])) for name in names]
     broker.topics.delete("Out")
-    for name, half in zip(names[:16], halves, strict=False):
-        decide(broker, name, half)
+    for name, fragment in zip(names[:16], fragments, strict=False):
+        decide(broker, name, fragment)
         step(broker)
     with pytest.raises(ShardUnavailableError, match=r"16 decided batches .*'Out' does not exist"):
-        decide(broker, names[16], halves[16])
+        decide(broker, names[16], fragments[16])
     broker.topics.create("Out", queues=2)
     settle(broker)
-    decide(broker, names[16], halves[16])
+    decide(broker, names[16], fragments[16])
     settle(broker)
     assert bodies_of(broker) == {str(number): 1 for number in range(17)}
 
@@ -180,27 +182,27 @@ def test_giving_up_drops_what_is_staged_and_undoes_no_decision(broker: Broker) -
     assert bodies_of(broker) == {"a": 1}
 
 
-def test_a_half_that_is_not_whole_is_not_decided(broker: Broker) -> None:
-    half = stage(broker, FIRST, rows_of(["a"]))
-    path = staged_directory(broker.data) / half.name
+def test_a_fragment_that_is_not_whole_is_not_decided(broker: Broker) -> None:
+    fragment = stage(broker, FIRST, rows_of(["a"]))
+    path = staged_directory(broker.data) / fragment.name
     content = path.read_bytes()
     for damaged in (content[:-1], content[:-20] + b"x" + content[-19:]):
         path.write_bytes(damaged)
         with pytest.raises(CorruptRecordError):
-            decide(broker, FIRST, half)
+            decide(broker, FIRST, fragment)
     path.write_bytes(content)
-    assert decide(broker, FIRST, half) == "decided"
+    assert decide(broker, FIRST, fragment) == "decided"
 
 
 def test_a_damaged_frame_stores_nothing_and_its_file_can_be_given_up(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    half = stage(broker, FIRST, rows_of(["a", "b"]))
-    path = staged_directory(broker.data) / half.name
+    fragment = stage(broker, FIRST, rows_of(["a", "b"]))
+    path = staged_directory(broker.data) / fragment.name
     content = bytearray(path.read_bytes())
     content[60] ^= 1
     path.write_bytes(content)
-    decide(broker, FIRST, half)
+    decide(broker, FIRST, fragment)
     step(broker)
     [work] = broker.node.staging.overview(9).work
     assert "remove the file to lose its messages" in work.problem
@@ -215,7 +217,7 @@ def test_a_damaged_frame_stores_nothing_and_its_file_can_be_given_up(
     assert "2 messages of decided batches are lost" in broker.node.staging.problems()[0]
 
 
-def test_halves_that_nothing_decides_are_removed_after_a_day(tmp_path: Path) -> None:
+def test_fragments_that_nothing_decides_are_removed_after_a_day(tmp_path: Path) -> None:
     with Broker(tmp_path, clock=Clock()) as broker:
         broker.topics.create("Out", queues=1)
         orphan = stage(broker, FIRST, rows_of(["a"]))
@@ -225,16 +227,16 @@ def test_halves_that_nothing_decides_are_removed_after_a_day(tmp_path: Path) -> 
         step(broker)
         broker.clock.advance(hours=23)
         step(broker)
-        assert len(halves_in(broker)) == 2
+        assert len(fragments_in(broker)) == 2
         broker.clock.advance(hours=1, minutes=1)
         step(broker)
-        assert not halves_in(broker)
+        assert not fragments_in(broker)
         assert broker.node.staging.overview(9).counts.orphans == 2
 
 
 def test_a_writer_of_one_batch_is_forgotten_after_an_hour(broker: Broker) -> None:
-    half = stage(broker, FIRST, rows_of(["a"]))
-    broker.node.staging.decide(StagedBatch(FIRST, "run", (half,), is_single=True))
+    fragment = stage(broker, FIRST, rows_of(["a"]))
+    broker.node.staging.decide(StagedBatch(FIRST, "run", (fragment,), is_single=True))
     other = BatchName("stream", 0)
     decide(broker, other)
     settle(broker)
@@ -263,12 +265,12 @@ def test_a_damaged_file_closes_its_writer_and_no_other(tmp_path: Path) -> None:
 
 
 def test_messages_are_published_without_a_decision(broker: Broker) -> None:
-    half = stage(broker, FIRST, rows_of(["a"]))
-    broker.node.staging.publish(FIRST, [half])
+    fragment = stage(broker, FIRST, rows_of(["a"]))
+    broker.node.staging.publish(FIRST, [fragment])
     settle(broker)
     assert broker.node.staging.is_applied(FIRST)
     assert bodies_of(broker) == {"a": 1}
-    assert not halves_in(broker)
+    assert not fragments_in(broker)
     assert not [*writers_directory(broker.data).glob("*")]
     with pytest.raises(StoreError, match="is not decided"):
         broker.node.staging.is_applied(SECOND)
@@ -285,8 +287,8 @@ def test_a_writer_whose_name_cannot_be_that_of_a_file_is_refused(
 @pytest.mark.parametrize(
     "names", [["../config/topics.json"], ["job.0.half"], ["job.1." + "0" * 32 + ".half"]]
 )
-def test_a_file_that_is_no_half_of_the_batch_is_refused(
+def test_a_file_that_is_no_fragment_of_the_batch_is_refused(
     broker: Broker, names: Sequence[str]
 ) -> None:
     with pytest.raises((InvalidNameError, StoreError)):
-        decide(broker, FIRST, *(Half(name, 10, 1) for name in names))
+        decide(broker, FIRST, *(Fragment(name, 10, 1) for name in names))

@@ -14,14 +14,14 @@ from support.harness.amounts import examples
 
 from rocketray.broker.retries.deliveries import Place
 from rocketray.errors import ShardUnavailableError, StoreError
-from rocketray.runtime.files.half_file import (
+from rocketray.runtime.files.fragment_file import (
     BatchName,
-    Half,
-    HalfFile,
-    HalfFrame,
-    HalfWriter,
+    Fragment,
+    FragmentFile,
+    FragmentFrame,
+    FragmentWriter,
     batch_of,
-    new_half,
+    new_fragment,
     read_frame,
 )
 from rocketray.services.staging.staging_api import StagedBatch
@@ -60,12 +60,12 @@ class Topics:
         self._trouble = trouble
 
     def store(
-        self, place: Place, half: Path, frames: Sequence[HalfFrame], *, in_doubt: bool
+        self, place: Place, fragment: Path, frames: Sequence[FragmentFrame], *, in_doubt: bool
     ) -> None:
         queue = self.queues.setdefault(place, [])
         for frame in frames:
             self._trouble.maybe()
-            words = read_frame(half, frame).decode().split()
+            words = read_frame(fragment, frame).decode().split()
             new = [word for word in words if not in_doubt or word not in queue]
             stored = self._trouble.some(len(new))
             queue += new[:stored]
@@ -104,42 +104,42 @@ class Job:
                     self.directory / "staged",
                     ledger,
                     self.topics,
-                    StagingLimits(half_ms=1 << 60),  # the files' own times are of another clock
+                    StagingLimits(fragment_ms=1 << 60),  # the files' own times are of another clock
                     clock=AgeClock(self.clock, self.clock.elapsed),
                 )
             except (Died, ShardUnavailableError):
                 continue
             return
 
-    def stage(self, batch: BatchName) -> list[Half]:
+    def stage(self, batch: BatchName) -> list[Fragment]:
         """Stage the messages of a batch, which are always the same, divided at random."""
         words = [f"{batch.number}-{row}" for row in range(5)]
         self.random.shuffle(words)
-        halves = []
+        fragments = []
         while words:
             count = self.random.randint(1, len(words))
-            name = new_half(batch)
-            writer = HalfWriter(name, HalfFile(self.directory / "staged", name))
+            name = new_fragment(batch)
+            writer = FragmentWriter(name, FragmentFile(self.directory / "staged", name))
             for word in words[:count]:
                 writer.add("Out", self.random.randrange(QUEUES), word.encode(), 1)
-            halves.append(writer.finish())
+            fragments.append(writer.finish())
             words = words[count:]
-        return halves
+        return fragments
 
     def attempt(self, batch: BatchName, run: str) -> bool:
         """Stage a batch, and ask for its decision as a driver does; return whether it is decided."""
-        halves = self.stage(batch)
+        fragments = self.stage(batch)
         if self.random.random() < 0.1:
             return False  # the driver was killed before it asked
         try:
-            self.engine.decide(StagedBatch(batch, run, (*halves,)))
+            self.engine.decide(StagedBatch(batch, run, (*fragments,)))
         except Died:
             self.restart()
             return False
         except ShardUnavailableError:
             self.restart()  # as the service does after a save that failed
             if self.random.random() < 0.5:
-                self.engine.drop(batch, [half.name for half in halves])
+                self.engine.drop(batch, [fragment.name for fragment in fragments])
             return False
         except StoreError:  # another run has replaced this one
             return False
@@ -157,7 +157,7 @@ class Job:
 @examples(500)
 def test_each_message_of_each_batch_is_stored_once(seed: int) -> None:
     random = Random(seed)
-    memory = "/dev/shm"  # on a disk its thousand syncs take half a minute
+    memory = "/dev/shm"  # on a disk its thousand syncs take fragment a minute
     with tempfile.TemporaryDirectory(dir=memory) as directory:
         job = Job(Path(directory), random)
         job.trouble.chance = 0.15

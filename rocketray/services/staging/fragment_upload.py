@@ -1,4 +1,4 @@
-"""Uploads of halves to the first disk of a node, from tasks on other machines."""
+"""Uploads of fragments to the first disk of a node, from tasks on other machines."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from rocketray.broker.fetching.flight_client import (
 from rocketray.broker.fetching.read_plan import FetchService
 from rocketray.errors import ShardUnavailableError, StreamError
 
-UPLOAD = "half"
-"""The name of the uploads at the fetch service; the request is the name of a half."""
+UPLOAD = "fragment"
+"""The name of the uploads at the fetch service; the request is the name of a fragment."""
 CHUNKS = pa.schema({"chunk": pa.large_binary()})
-"""The schema of an upload: the bytes of a half, in order."""
+"""The schema of an upload: the bytes of a fragment, in order."""
 _CHUNK_BYTES = 1024 * 1024  # a frame may be small, and each batch of a stream has a header
 
 
-class HalfUpload:
-    """The upload of a half to a disk on another machine: a ``HalfSink``.
+class FragmentUpload:
+    """The upload of a fragment to a disk on another machine: a ``FragmentSink``.
 
     It is not repeated: if it breaks off, the task fails, and is run again.
     """
@@ -42,14 +42,14 @@ class HalfUpload:
         self._writer, self._reader = self._call(begin)
 
     def write(self, content: bytes | memoryview) -> None:
-        """See ``HalfSink``."""
+        """See ``FragmentSink``."""
         self._collected.append(bytes(content))
         self._size += len(content)
         if self._size >= _CHUNK_BYTES:
             self._send()
 
     def finish(self) -> None:
-        """See ``HalfSink``."""
+        """See ``FragmentSink``."""
         self._send()
 
         def end() -> None:
@@ -61,7 +61,7 @@ class HalfUpload:
         self._client.close()
 
     def discard(self) -> None:
-        """See ``HalfSink``; the service removes an upload that breaks off."""
+        """See ``FragmentSink``; the service removes an upload that breaks off."""
         self._client.close()
 
     def _send(self) -> None:

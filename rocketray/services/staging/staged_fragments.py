@@ -1,17 +1,23 @@
-"""The halves in a node's directory: those there are, their ages, and their removal."""
+"""The fragments in a node's directory: those there are, their ages, and their removal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from rocketray.runtime.files.half_file import BatchName, Half, HalfFrame, batch_of, read_frames
+from rocketray.runtime.files.fragment_file import (
+    BatchName,
+    Fragment,
+    FragmentFrame,
+    batch_of,
+    read_frames,
+)
 from rocketray.store.age_clock import AgeClock
 
 from .staging_api import StagedWork
 
 
-class StagedHalves:
+class StagedFragments:
     """The files of one directory; for one thread at a time."""
 
     def __init__(self, directory: Path, clock: AgeClock) -> None:
@@ -21,12 +27,12 @@ class StagedHalves:
         self._seen: dict[str, int] = {}  # when each was first seen, by the steady clock
 
     def path(self, name: str) -> Path:
-        """Return the file of a half."""
+        """Return the file of a fragment."""
         return self._directory / name
 
-    def frames(self, half: Half) -> list[HalfFrame]:
-        """Return the frames of a half; raises as ``read_frames``."""
-        return read_frames(self._directory, half)
+    def frames(self, fragment: Fragment) -> list[FragmentFrame]:
+        """Return the frames of a fragment; raises as ``read_frames``."""
+        return read_frames(self._directory, fragment)
 
     def names(self) -> dict[str, BatchName]:
         """Return the names of all files, whole or not, and their batches."""
@@ -51,12 +57,12 @@ class StagedHalves:
         self.path(name).unlink(missing_ok=True)
 
     def work(self, batch: BatchName, names: Iterable[str], problem: str | None) -> StagedWork:
-        """Describe the halves of a batch; a *problem*, perhaps an empty one, if it is decided."""
+        """Describe the fragments of a batch; a *problem*, perhaps empty, if it is decided."""
         names = [*names]
         return StagedWork(
             batch,
             is_decided=problem is not None,
-            halves=len(names),
+            fragments=len(names),
             size=sum(self._size(name) for name in names),
             age_ms=max((self.age_ms(name) for name in names), default=0),
             problem=problem or "",

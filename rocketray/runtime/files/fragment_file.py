@@ -1,4 +1,4 @@
-"""Halves: the messages of one task of a staged batch, in a file that no consumer reads.
+"""Fragments: the messages of one task of a staged batch, in a file that no consumer reads.
 
     DATA/staged/<writer>.<number>.<random>.half     and the same name with .part while it is written
 
@@ -6,8 +6,10 @@
     footer, JSON: [[topic, queueId, offset, size, crc32, messages], …], the frames
     magic "RRH1" · u32 CRC-32 of the footer · u64 bytes of the footer, little-endian
 
+A fragment was called a half, as the names of the files and the magic still say.
+
 Invariants
-  1. A file with the name of a half is whole, and on disk.
+  1. A file with the name of a fragment is whole, and on disk.
   2. What is read was written so: a frame and the footer have their CRC-32, and every number is
      checked against the size of the file.
 """
@@ -35,10 +37,10 @@ from .state_files import JSON_MAX_BYTES, disk_use
 
 _TRAILER = struct.Struct("<4sIQ")
 _MAGIC = b"RRH1"
-_BATCH_MAX = 1 << 62  # an i64, and no longer than the 19 digits of a half's name
+_BATCH_MAX = 1 << 62  # an i64, and no longer than the 19 digits of a fragment's name
 WRITER_FORM = "1 to 100 ASCII letters, digits, _ or -, and begins with a letter or digit"
 _WRITER = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}"
-_HALF = re.compile(rf"({_WRITER})\.([0-9]{{1,19}})\.[0-9a-f]{{32}}\.half(\.part)?", re.ASCII)
+_FRAGMENT = re.compile(rf"({_WRITER})\.([0-9]{{1,19}})\.[0-9a-f]{{32}}\.half(\.part)?", re.ASCII)
 _PART = ".part"
 # Between two looks at the room on the disk: each task that writes may exceed the limit by as much.
 _LOOK_BYTES = 64 * 1024 * 1024
@@ -51,16 +53,16 @@ class BatchName(NamedTuple):
     number: int
 
 
-class Half(NamedTuple):
-    """A whole half: the name of its file, its bytes, and its messages."""
+class Fragment(NamedTuple):
+    """A whole fragment: the name of its file, its bytes, and its messages."""
 
     name: str
     size: int
     messages: int
 
 
-class HalfFrame(NamedTuple):
-    """The messages of a half for one queue, as one packed batch, and its place in the file."""
+class FragmentFrame(NamedTuple):
+    """The messages of a fragment for one queue, as one packed batch, and its place in the file."""
 
     topic: str
     queue_id: Natural
@@ -70,8 +72,8 @@ class HalfFrame(NamedTuple):
     messages: Natural
 
 
-class HalfSink(Protocol):
-    """Takes the bytes of a half, wherever its file is."""
+class FragmentSink(Protocol):
+    """Takes the bytes of a fragment, wherever its file is."""
 
     def write(self, content: bytes | memoryview) -> None:
         """Take further bytes."""
@@ -83,8 +85,8 @@ class HalfSink(Protocol):
         """Remove what was written, also if that was finished."""
 
 
-def new_half(batch: BatchName) -> str:
-    """Return the name of a new half of *batch*.
+def new_fragment(batch: BatchName) -> str:
+    """Return the name of a new fragment of *batch*.
 
     Raises:
         InvalidNameError: its writer or its number cannot be in the name of a file.
@@ -97,54 +99,54 @@ def new_half(batch: BatchName) -> str:
 
 
 def batch_of(name: str) -> BatchName | None:
-    """Return the batch of a half by the name of its file, whole or not; None for other names."""
-    found = _HALF.fullmatch(name)
+    """Return the batch of a fragment by its file's name, whole or not; None for other names."""
+    found = _FRAGMENT.fullmatch(name)
     return BatchName(found[1], int(found[2])) if found else None
 
 
-def check_half(name: str) -> str:
-    """Return *name* if it is that of a whole half, so it is safe as a path.
+def check_fragment(name: str) -> str:
+    """Return *name* if it is that of a whole fragment, so it is safe as a path.
 
     Raises:
         InvalidNameError: it is not.
     """
     if batch_of(name) is None or name.endswith(_PART):
-        raise InvalidNameError(f"{name!r:.200} is not the name of a half; stage it again")
+        raise InvalidNameError(f"{name!r:.200} is not the name of a fragment; stage it again")
     return name
 
 
-class HalfWriter:
-    """Writes one half, frame by frame."""
+class FragmentWriter:
+    """Writes one fragment, frame by frame."""
 
-    def __init__(self, name: str, sink: HalfSink) -> None:
-        self._name = check_half(name)
+    def __init__(self, name: str, sink: FragmentSink) -> None:
+        self._name = check_fragment(name)
         self._sink = sink
-        self._frames: list[HalfFrame] = []
+        self._frames: list[FragmentFrame] = []
         self._end = 0
 
     def add(self, topic: str, queue_id: int, frame: bytes | memoryview, messages: int) -> None:
         """Add a packed batch for a queue; a queue gets its batches in this order."""
         size = len(frame)
-        self._frames.append(HalfFrame(topic, queue_id, self._end, size, crc32(frame), messages))
+        self._frames.append(FragmentFrame(topic, queue_id, self._end, size, crc32(frame), messages))
         self._sink.write(frame)
         self._end += size
 
-    def finish(self) -> Half:
-        """Write the footer; the half is whole and on disk on return."""
+    def finish(self) -> Fragment:
+        """Write the footer; the fragment is whole and on disk on return."""
         footer = json.dumps(self._frames, separators=(",", ":")).encode()
         self._sink.write(footer)
         self._sink.write(_TRAILER.pack(_MAGIC, crc32(footer), len(footer)))
         self._sink.finish()
         size = self._end + len(footer) + _TRAILER.size
-        return Half(self._name, size, sum(frame.messages for frame in self._frames))
+        return Fragment(self._name, size, sum(frame.messages for frame in self._frames))
 
     def discard(self) -> None:
         """Remove what was written."""
         self._sink.discard()
 
 
-class HalfFile:
-    """The file of a half on a disk of this machine: a :class:`HalfSink`."""
+class FragmentFile:
+    """The file of a fragment on a disk of this machine: a :class:`FragmentSink`."""
 
     def __init__(self, directory: Path, name: str) -> None:
         """Begin the file.
@@ -155,8 +157,8 @@ class HalfFile:
         """
         if not directory.exists():
             directory.mkdir(mode=0o700, exist_ok=True)
-            sync_directory(directory.parent)  # or a power failure takes the halves with the name
-        self._path = directory / check_half(name)
+            sync_directory(directory.parent)  # or a power failure takes the fragments with the name
+        self._path = directory / check_fragment(name)
         self._part = directory / (name + _PART)
         self._since_look = _LOOK_BYTES  # so the first check looks
         self._check_room()
@@ -164,7 +166,7 @@ class HalfFile:
         self._file: BinaryIO = self._part.open("xb", buffering=0)
 
     def write(self, content: bytes | memoryview) -> None:
-        """See ``HalfSink``."""
+        """See ``FragmentSink``."""
         self._since_look += len(content)
         self._check_room()
         left = memoryview(content)
@@ -173,7 +175,7 @@ class HalfFile:
             left = left[self._file.write(left) :]
 
     def finish(self) -> None:
-        """See ``HalfSink``."""
+        """See ``FragmentSink``."""
         # The content is on disk before the name says that it is whole (invariant 1).
         os.fdatasync(self._file.fileno())
         self._file.close()
@@ -181,7 +183,7 @@ class HalfFile:
         sync_directory(self._path.parent)
 
     def discard(self) -> None:
-        """See ``HalfSink``."""
+        """See ``FragmentSink``."""
         self._file.close()
         self._part.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
@@ -197,17 +199,17 @@ class HalfFile:
             )
 
 
-def read_frames(directory: Path, half: Half) -> list[HalfFrame]:
-    """Return the frames of a half, in the order in which they were written.
+def read_frames(directory: Path, fragment: Fragment) -> list[FragmentFrame]:
+    """Return the frames of a fragment, in the order in which they were written.
 
     Raises:
         FileNotFoundError: there is no such file. CorruptRecordError: it is not what was written.
     """
-    path = directory / check_half(half.name)
+    path = directory / check_fragment(fragment.name)
     with path.open("rb") as file:
         size = path.stat().st_size
-        if size != half.size or size < _TRAILER.size:
-            raise CorruptRecordError(str(path), 0, f"it has {size} bytes, not {half.size}")
+        if size != fragment.size or size < _TRAILER.size:
+            raise CorruptRecordError(str(path), 0, f"it has {size} bytes, not {fragment.size}")
         file.seek(size - _TRAILER.size)
         magic, checksum, length = _TRAILER.unpack(file.read(_TRAILER.size))
         start = size - _TRAILER.size - length
@@ -224,7 +226,7 @@ def read_frames(directory: Path, half: Half) -> list[HalfFrame]:
         raise CorruptRecordError(str(path), start, f"its footer: {error}") from None
 
 
-def read_frame(path: Path, frame: HalfFrame) -> bytes:
+def read_frame(path: Path, frame: FragmentFrame) -> bytes:
     """Return the packed batch of a frame.
 
     Raises:
@@ -240,8 +242,8 @@ def read_frame(path: Path, frame: HalfFrame) -> bytes:
     return content
 
 
-def _parsed(value: list[list[Any]], end: int) -> list[HalfFrame]:
-    frames = [*read_value(tuple[HalfFrame, ...], value)]
+def _parsed(value: list[list[Any]], end: int) -> list[FragmentFrame]:
+    frames = [*read_value(tuple[FragmentFrame, ...], value)]
     at = 0
     for frame in frames:
         check_topic(frame.topic)
