@@ -23,7 +23,7 @@ from support.nodes.serving_node import serving
 
 import rocketray as rr
 from rocketray.actors.client.local_client import LocalClient
-from rocketray.actors.client.staying_transport import StayingTransport
+from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker, Clock
 
@@ -82,7 +82,7 @@ def test_a_web_service_stores_an_order_before_it_responds(broker: Broker, load: 
 
 def _producer_over_socket(data: Path) -> NodeProducer:
     """Return a producer of a process that is not the node's."""
-    transport = StayingTransport.open(data)
+    transport = ReconnectingTransport.open(data)
     assert transport is not None
     return LocalClient(transport).producer()
 

@@ -9,8 +9,8 @@ import pytest
 from support.harness.command_server import run_here
 from support.nodes.console_client import ConsoleClient
 
-from rocketray.actors.client.asked_node import open_node
 from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.node_connections import open_node
 from rocketray.actors.cluster.node import Node
 from rocketray.filters.subscription import Subscription
 

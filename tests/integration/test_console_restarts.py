@@ -13,7 +13,7 @@ from support.harness.patience import patience
 from support.nodes.chromium import Chromium
 from support.nodes.console_client import ConsoleClient
 
-from rocketray.actors.client.asked_node import open_node
+from rocketray.actors.client.node_connections import open_node
 
 pytestmark = [
     pytest.mark.integration,

@@ -16,7 +16,7 @@ from rocketray.services.explaining.explanation import Explanation
 from .local_transport import LocalTransport
 from .node_api import NODE
 from .node_process_api import NODE_PROCESS
-from .staying_transport import StayingTransport
+from .reconnecting_transport import ReconnectingTransport
 
 if TYPE_CHECKING:
     from rocketray.groups.member_options import MemberOptions
@@ -32,7 +32,7 @@ class LocalClient(OfOneProcess, NodeClient, what="client"):
     and it takes longer than their work.
     """
 
-    def __init__(self, transport: LocalTransport | StayingTransport) -> None:
+    def __init__(self, transport: LocalTransport | ReconnectingTransport) -> None:
         """Take over an open *transport*."""
         super().__init__(transport.coordinator_data, transport, cluster=transport.cluster)
         self.transport = transport
@@ -71,7 +71,7 @@ class LocalClient(OfOneProcess, NodeClient, what="client"):
     ) -> GroupConsumer:
         """Return a new member of *group*, which its caller closes; see :func:`new_member`.
 
-        Heartbeats need a :class:`StayingTransport`.
+        Heartbeats need a :class:`ReconnectingTransport`.
         """
         from .new_member import new_member  # noqa: PLC0415 - slow
 

@@ -30,9 +30,9 @@ from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rocketray.actors.client.asked_node import AskedNode
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.node_connections import NodeConnections
 
     AskedClient = LocalClient | Connection
     """What :func:`ask` returns."""
@@ -87,21 +87,21 @@ def ask(data: Path, *, stays: bool = False) -> AskedClient:
     """
     from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.client.local_transport import open_local
-    from rocketray.actors.client.staying_transport import StayingTransport
+    from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 
     place = chosen_place(data)
-    opened = StayingTransport.open if stays else open_local
+    opened = ReconnectingTransport.open if stays else open_local
     local = opened(place.resolve()) if isinstance(place, Path) else None
     return connect(data, stays=stays) if local is None else LocalClient(local)
 
 
-def asked_node(data: Path) -> AskedNode[AskedClient]:
-    """Return the node on *data*, or of the cluster, for a command that asks it as long as it runs.
+def node_connections(data: Path) -> NodeConnections[AskedClient]:
+    """Return connections to the node on *data*, or of the cluster, for a command that keeps asking.
 
     A command that uses the node's own socket continues when the node is started again. Raises as
     :func:`connect`, with the first question.
     """
-    from rocketray.actors.client.asked_node import AskedNode, open_node  # slow
+    from rocketray.actors.client.node_connections import NodeConnections, open_node  # slow
 
     def open_again() -> AskedClient:
         place = chosen_place(data)
@@ -113,7 +113,7 @@ def asked_node(data: Path) -> AskedNode[AskedClient]:
     from rocketray.actors.client.local_client import LocalClient
 
     opened: list[AskedClient] = []
-    return AskedNode(open_again)
+    return NodeConnections(open_again)
 
 
 def chosen_place(data: Path) -> Path | Cluster:

@@ -16,7 +16,7 @@ from rocketray.cli.arguments.filter_choice import (
 from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.message_format import FormatOption
 from rocketray.cli.arguments.messages import message_printer, one_line
-from rocketray.cli.arguments.node import asked_node
+from rocketray.cli.arguments.node import node_connections
 from rocketray.cli.arguments.options import (
     CommonOptions,
     DialectOption,
@@ -97,15 +97,15 @@ def tail(
         raise typer.BadParameter("--format has no verdicts; leave out --rejected, or use --json")
     begin, show = parse_start(start), message_printer(output_format, as_json=common.as_json)
     chosen = FilterOptions(tags, sql, dialect, where, filter_name=filter_name).chosen()
-    with stop_signals() as signals, closing(asked_node(common.data)) as asked:
-        subscription = asked.ask(lambda node: filter_on_node(node, topic, chosen))
-        asked.ask(lambda node: tell_doubts_of(node, [topic], subscription))
+    with stop_signals() as signals, closing(node_connections(common.data)) as connections:
+        subscription = connections.ask(lambda node: filter_on_node(node, topic, chosen))
+        connections.ask(lambda node: tell_doubts_of(node, [topic], subscription))
         from rocketray.messaging.remote.disks_tail import DisksTail  # NumPy and Arrow
         from rocketray.messaging.remote.tail_api import TailQuery  # the same
 
         hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
         query = TailQuery(topic, subscription, begin, with_rejected=rejected)
-        reader = DisksTail(asked.ask, query)
+        reader = DisksTail(connections.ask, query)
         printer = _TailPrinter(reader, show, with_verdict=rejected, as_json=common.as_json)
         try:
             _follow(

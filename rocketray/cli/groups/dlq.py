@@ -23,7 +23,7 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import table_of
 from rocketray.filters.filter_choice import FilterChoice
-from rocketray.services.admin.letters_there import letters_there, redrive_there
+from rocketray.services.admin.dead_letter_calls import letters_by_calls, redrive_by_calls
 from rocketray.views.message_records import letter_record, printable
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _letters(
     node: AskedClient, group: str, subscription: Subscription, topic: str | None
 ) -> Iterator[tuple[StoredMessage, bool]]:
     if _has_no_ray(node):
-        return letters_there(node.letters, group, subscription, topic)
+        return letters_by_calls(node.letters, group, subscription, topic)
     from rocketray.services.admin.dead_letters import letters  # imports NumPy
 
     return letters(node, group, subscription, topic)
@@ -171,7 +171,7 @@ def _redrive(
     limit: int | None,
 ) -> int:
     if _has_no_ray(node):
-        return redrive_there(node.letters, group, subscription, topic, limit)
+        return redrive_by_calls(node.letters, group, subscription, topic, limit)
     from rocketray.services.admin.dead_letters import redrive as run  # imports NumPy
 
     producer = node.producer(ack="disk")

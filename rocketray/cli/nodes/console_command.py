@@ -116,7 +116,7 @@ def _opener(place: Path | Cluster) -> Callable[[], NodeClient]:
     if isinstance(place, Cluster):
         connection = connect(DATA_DEFAULT, stays=True)
         return lambda: connection
-    from rocketray.actors.client.asked_node import open_node
+    from rocketray.actors.client.node_connections import open_node
 
     open_node(place).close()
     return lambda: open_node(place)

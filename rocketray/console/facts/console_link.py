@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from rocketray.actors.client.asked_node import AskedNode
+from rocketray.actors.client.node_connections import NodeConnections
 from rocketray.messaging.api.node_client import NodeClient
 
 _T = TypeVar("_T")
@@ -21,8 +21,8 @@ class ConsoleLink:
     """The connections; all methods but :attr:`ask` belong to the event loop's thread."""
 
     def __init__(self, open_one: Callable[[], NodeClient]) -> None:
-        self._asked = AskedNode(open_one)
-        self.ask = self._asked.ask
+        self._connections = NodeConnections(open_one)
+        self.ask = self._connections.ask
         """Ask in the caller's thread."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="console")
 
@@ -37,4 +37,4 @@ class ConsoleLink:
     def close(self) -> None:
         """End the connections, and wait for the calls that run."""
         self._threads.shutdown(cancel_futures=True)
-        self._asked.close()
+        self._connections.close()

@@ -12,7 +12,7 @@ from rocketray.console.changes.form_fields import letters_filter
 from rocketray.errors import ConfigError
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
-from rocketray.services.admin.letters_there import letters_there
+from rocketray.services.admin.dead_letter_calls import letters_by_calls
 from rocketray.services.explaining.inquiry import inquire
 from rocketray.views.lookups import found_by_id, found_by_unique_key
 from rocketray.views.message_links import TRACE_ID, send_again, trace_id_of
@@ -67,7 +67,7 @@ def letters(node: NodeClient, query: Query, context: PageContext) -> dict[str, A
     if query.get("group"):
         name = named(query, "group", check_group)
         text = query.get("filter", "")
-        listed = letters_there(node.letters, name, letters_filter(text))
+        listed = letters_by_calls(node.letters, name, letters_filter(text))
         if query.get("dry"):
             every = [*listed]
             record["would"] = sum(not done for _, done in every)

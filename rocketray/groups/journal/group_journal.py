@@ -3,8 +3,8 @@
 A group's journal has an entry for each event that is not reading: the start in a queue, moves by
 an operator, filters that took effect, offsets that went back, deleted topics. Between two entries a
 group's offset only advances by reading. So the entries and the present offset show for each message
-under which filter the group passed it, or which move skipped it (passages.py). There is no entry
-for a message.
+under which filter the group passed it, or which move skipped it (place_history.py). There is no
+entry for a message.
 
 Invariants
   1. An entry is on disk before the event takes effect: the code that changes something notes it

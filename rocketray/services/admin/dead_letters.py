@@ -68,7 +68,7 @@ from rocketray.runtime.files.state_files import read_state, write_json
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.formats.sys_flag import TRANSACTION
 
-from .letters_there import letters_there, redrive_there
+from .dead_letter_calls import letters_by_calls, redrive_by_calls
 
 _FORM = FileForm("config/redriven/TOPIC.json")
 _DONE_MAX = 100_000_000  # letters in a journal; a damaged one could ask for any amount of memory
@@ -168,7 +168,7 @@ def letters(
     """
     data = _files_of(node)
     if data is None:
-        yield from letters_there(node.letters, group, subscription, topic, start)
+        yield from letters_by_calls(node.letters, group, subscription, topic, start)
         return
     config = _topic(node, group, topic)
     done = Journal(data, config).done
@@ -197,7 +197,7 @@ def redrive(
     """
     data = _files_of(node)
     if data is None:
-        return redrive_there(node.letters, group, subscription, topic, limit)
+        return redrive_by_calls(node.letters, group, subscription, topic, limit)
     config = _topic(node, group, topic)
     count = 0
     with _alone(data, config.name):

@@ -31,7 +31,7 @@ from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import FilterReason, FilterVerdict
 from rocketray.groups.journal.group_journal import JournalEntry
-from rocketray.groups.journal.passages import Happening
+from rocketray.groups.journal.place_history import Happening
 from rocketray.hashing import tags_code
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient

@@ -20,7 +20,7 @@ from rocketray.filters.filter_verdict import explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterVerdict
 from rocketray.groups.journal.group_journal import EntryKind, JournalEntry
-from rocketray.groups.journal.passages import history_of
+from rocketray.groups.journal.place_history import history_of
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
 from rocketray.store.formats.message_id import decode_offset_id

@@ -22,7 +22,7 @@ from rocketray.broker.shards.shard_api import StoredFacts
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict
 from rocketray.groups.failing import FailingMessage
-from rocketray.groups.journal.passages import Happening, PlaceHistory, Stretch
+from rocketray.groups.journal.place_history import Happening, PlaceHistory, Stretch
 from rocketray.message import StoredMessage
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 

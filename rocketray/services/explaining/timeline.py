@@ -18,7 +18,7 @@ from rocketray.base.transaction import parse_decision
 from rocketray.broker.retries.retry_records import origin_of
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
 from rocketray.filters.verdict_values import FilterReason
-from rocketray.groups.journal.passages import Happening
+from rocketray.groups.journal.place_history import Happening
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient
 

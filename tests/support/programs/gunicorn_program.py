@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.actors.client.local_client import LocalClient
-from rocketray.actors.client.staying_transport import StayingTransport
+from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 from rocketray.errors import ForkedError
 from rocketray.messaging.producers.producer import NodeProducer
 
@@ -22,7 +22,7 @@ workers = 2
 
 def make_producer() -> NodeProducer:
     """Return a producer over the socket of the node."""
-    transport = StayingTransport.open(Path(os.environ["ROCKETRAY_DATA"]))
+    transport = ReconnectingTransport.open(Path(os.environ["ROCKETRAY_DATA"]))
     assert transport is not None
     return LocalClient(transport).producer()
 

@@ -31,8 +31,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.messaging.api.node_client import NodeClient, lag_of
 from rocketray.runtime.calls import local_frames
 from rocketray.runtime.files.paths import local_socket
+from rocketray.services.admin.dead_letter_calls import letters_by_calls, redrive_by_calls
 from rocketray.services.admin.dead_letters import letter_boxes, letters
-from rocketray.services.admin.letters_there import letters_there, redrive_there
 from rocketray.store.retention import RetentionPolicy
 
 
@@ -127,11 +127,11 @@ def test_dead_letters_are_read_and_redriven_there(node: LocalNode, client: Local
             producer.forward("%DLQ%g", 0, [letter.message])
     everything = Subscription("TAG", "*")
     assert client.letters.boxes() == letter_boxes(node)
-    found = list(letters_there(client.letters, "g", everything))
+    found = list(letters_by_calls(client.letters, "g", everything))
     assert found == list(letters(node, "g", everything))
     assert [letter.body for letter, _ in found] == [b"\0", b"\1", b"\2"]
-    assert redrive_there(client.letters, "g", everything, None, 2) == 2
-    assert redrive_there(client.letters, "g", everything, None, None) == 1
+    assert redrive_by_calls(client.letters, "g", everything, None, 2) == 2
+    assert redrive_by_calls(client.letters, "g", everything, None, None) == 1
 
 
 def test_a_producer_stores_and_delays_messages(node: LocalNode, client: LocalClient) -> None:

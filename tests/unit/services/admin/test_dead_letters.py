@@ -28,7 +28,7 @@ from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import InProcess, ServedObjects
 from rocketray.runtime.files.paths import CONTROL_PAGE, shard_directory
 from rocketray.runtime.files.state_files import write_json
-from rocketray.services.admin import dead_letter_service, letters_there
+from rocketray.services.admin import dead_letter_calls, dead_letter_service
 from rocketray.services.admin.dead_letter_service import DeadLetterService
 from rocketray.services.admin.dead_letters import Journal, letter_boxes, letters, redrive
 from rocketray.testing import Broker
@@ -133,7 +133,7 @@ def test_from_another_machine_letters_are_the_same_and_redriven_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dead_letter_service, "_PAGE_LETTERS", 3)
-    monkeypatch.setattr(letters_there, "_CALL_MAX", 2)
+    monkeypatch.setattr(dead_letter_calls, "_CALL_MAX", 2)
     served = ServedObjects()
     served.serve(DeadLettersApi, lambda: DeadLetterService(broker.node))
     there = NodeClient(Path("/not/here"), Elsewhere(served))

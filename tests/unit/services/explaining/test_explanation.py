@@ -18,7 +18,7 @@ from rocketray.errors import FilterEvaluationError
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict
 from rocketray.groups.failing import FailingMessage
-from rocketray.groups.journal.passages import Happening, PlaceHistory, Stretch
+from rocketray.groups.journal.place_history import Happening, PlaceHistory, Stretch
 from rocketray.hashing import tags_code
 from rocketray.message import Message
 from rocketray.runtime.files.paths import CONTROL_PAGE

@@ -8,7 +8,7 @@ import pytest
 
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.journal.group_journal import EntryKind, JournalEntry
-from rocketray.groups.journal.passages import Happening, history_of
+from rocketray.groups.journal.place_history import Happening, history_of
 
 A, B = Subscription.tags("a"), Subscription.tags("b")
 FILTER, BEGIN, MOVE = EntryKind.FILTER, EntryKind.BEGIN, EntryKind.MOVE

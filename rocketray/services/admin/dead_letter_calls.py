@@ -11,7 +11,7 @@ from rocketray.message import StoredMessage
 _CALL_MAX = 1000  # a call has a minute (CALL_TIMEOUT_S), and each batch of 256 is synced to disk
 
 
-def letters_there(
+def letters_by_calls(
     calls: DeadLettersApi,
     group: str,
     subscription: Subscription,
@@ -26,7 +26,7 @@ def letters_there(
         begin = page.next_queue_offset
 
 
-def redrive_there(
+def redrive_by_calls(
     calls: DeadLettersApi,
     group: str,
     subscription: Subscription,

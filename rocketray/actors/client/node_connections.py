@@ -33,7 +33,7 @@ def open_node(data: Path) -> LocalClient:
     return LocalClient(transport)
 
 
-class AskedNode(Generic[_NodeT]):
+class NodeConnections(Generic[_NodeT]):
     """The connections to one node; any thread may ask. See ``AskNode``."""
 
     def __init__(self, open_one: Callable[[], _NodeT]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.harness.patience import patience
 
-from rocketray.actors.client.asked_node import _IDLE_MAX, AskedNode, open_node
+from rocketray.actors.client.node_connections import _IDLE_MAX, NodeConnections, open_node
 from rocketray.errors import NodeNotRunningError, StoreError
 
 
@@ -27,7 +27,7 @@ def test_a_connection_is_used_again_unless_its_node_ended() -> None:
 
         return question
 
-    asked = AskedNode(open_one)
+    asked = NodeConnections(open_one)
     assert asked.ask(lambda node: node) is asked.ask(lambda node: node)
     with pytest.raises(StoreError):
         asked.ask(fails(StoreError("it burns")))
@@ -47,7 +47,7 @@ def test_a_connection_is_used_again_unless_its_node_ended() -> None:
 def test_what_many_threads_give_back_at_once_is_kept_or_closed() -> None:
     """None of them waits for room: another one has taken the last place in between."""
     open_one: Any = object
-    asked, count = AskedNode(open_one), 2 * _IDLE_MAX
+    asked, count = NodeConnections(open_one), 2 * _IDLE_MAX
     together = Barrier(count)
     with ThreadPoolExecutor(count) as threads:
         for _ in range(20):

@@ -13,9 +13,9 @@ from support.nodes.apps import numbers, put
 from support.nodes.local_node import LocalNode
 from support.nodes.serving_node import serving
 
-from rocketray.actors.client import staying_transport
+from rocketray.actors.client import reconnecting_transport
 from rocketray.actors.client.local_client import LocalClient
-from rocketray.actors.client.staying_transport import StayingTransport
+from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 from rocketray.errors import (
     ConfigError,
     ShardUnavailableError,
@@ -41,7 +41,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
 
 
 def client_on(node: LocalNode) -> LocalClient:
-    transport = StayingTransport.open(node.data)
+    transport = ReconnectingTransport.open(node.data)
     assert transport is not None
     return LocalClient(transport)
 
@@ -139,7 +139,7 @@ def test_a_call_that_waits_does_not_hold_up_another(node: LocalNode) -> None:
 def test_a_process_that_is_silent_is_unavailable_and_its_late_answer_is_not_read(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staying_transport, "_SILENCE_MAX_S", 0.5)
+    monkeypatch.setattr(reconnecting_transport, "_SILENCE_MAX_S", 0.5)
     apps = Apps()
     with serving(node, {"AppsApi": lambda: (AppsApi, apps)}), client_on(node) as client:
         with pytest.raises(ShardUnavailableError, match="timed out"):

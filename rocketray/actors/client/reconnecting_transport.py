@@ -29,11 +29,11 @@ _FoundT = TypeVar("_FoundT")
 _SILENCE_MAX_S = CALL_TIMEOUT_S + 5.0  # the node's process waits less for an actor
 
 
-class StayingTransport(OfOneProcess, what="client"):
+class ReconnectingTransport(OfOneProcess, what="client"):
     """Connections to the process of the node on *data*; safe to use from several threads."""
 
     @classmethod
-    def open(cls, data: Path) -> StayingTransport | None:
+    def open(cls, data: Path) -> ReconnectingTransport | None:
         """Return the transport to the node on *data*; None if this process has to join Ray for it.
 
         Raises:
