@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.base.marks import REAL_TOPIC
-from rocketray.base.system_topics import SCHEDULE_TOPIC
+from rocketray.base.system_topics import LEVELS_A_DISK, SCHEDULE_TOPIC
 from rocketray.broker.filtering.block_scan import BlockScan
 from rocketray.broker.retries.retry_records import retry_topic
 from rocketray.broker.topics.queue_views import QueueView, open_queues
@@ -77,7 +77,7 @@ def _queues(node: NodeClient, topic: str) -> Iterator[tuple[list[QueueView], boo
 def _scan_level(scan: BlockScan, view: QueueView, now_ms: int, scan_max: int) -> None:
     """Scan the messages of a queue of the schedule that are not due yet."""
     # Each disk has a block of these queues, one for each level.
-    wait_ms = DELAY_LEVELS_MS[view.queue_id % len(DELAY_LEVELS_MS)]
+    wait_ms = DELAY_LEVELS_MS[view.queue_id % LEVELS_A_DISK]
     try:
         start = view.first_stored_at(now_ms - wait_ms + 1)
         for first, stop in view.reader.gaps.outside(start, view.maximum):

@@ -19,10 +19,9 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.base.file_form import FileForm
 from rocketray.base.recall import RecallHandle
-from rocketray.base.system_topics import SCHEDULE_TOPIC, WAITING_QUEUES
+from rocketray.base.system_topics import LEVELS_A_DISK, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.base.whole_file import replace_file
 from rocketray.broker.retries.deliveries import Place, Submit, at_once
 from rocketray.broker.shards.owned_shard import OwnedShard
@@ -145,7 +144,7 @@ class DelayService:
 
     def _save_offsets(self, first_open: Mapping[Place, int]) -> None:
         offsets = {
-            str(queue_id % len(DELAY_LEVELS_MS) + 1): offset
+            str(queue_id % LEVELS_A_DISK + 1): offset
             for (topic, queue_id), offset in first_open.items()
             if topic == SCHEDULE_TOPIC
         }

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rocketray.base.delay import DELAY_LEVELS_MS, DELAY_MAX_MS, TIMER_PRECISION_MS
 from rocketray.base.marks import TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_OUT_MS, TIMER_ROLLED_FROM
-from rocketray.base.system_topics import SCHEDULE_TOPIC
+from rocketray.base.system_topics import LEVELS_A_DISK, SCHEDULE_TOPIC
 from rocketray.errors import StoreError
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.files.file_system import FileSystem
@@ -107,7 +107,7 @@ class WaitingRecords:
     def due(self, entries: EntryColumns, now_ms: int) -> Due:
         """Return the due times of messages that are first seen at *now_ms*."""
         if self._topic == SCHEDULE_TOPIC:
-            level = self._queue_id % len(DELAY_LEVELS_MS)
+            level = self._queue_id % LEVELS_A_DISK
             due_ms = entries.tags_codes
             waits_ms = np.full(len(entries), DELAY_LEVELS_MS[level], np.int64)
         else:

@@ -23,6 +23,7 @@ from rocketray.base.system_topics import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
+    LEVELS_A_DISK,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     WAITING_QUEUES,
@@ -245,7 +246,7 @@ def _may_be_removed(node: NodeClient, topic: str, since_ms: int) -> bool:
 def due_ms(copy: StoredMessage) -> int:
     """Return when a copy that waits is due, in milliseconds since 1970."""
     if copy.topic == SCHEDULE_TOPIC:
-        return copy.store_timestamp_ms + DELAY_LEVELS_MS[copy.queue_id % len(DELAY_LEVELS_MS)]
+        return copy.store_timestamp_ms + DELAY_LEVELS_MS[copy.queue_id % LEVELS_A_DISK]
     text = mark(copy, TIMER_DELIVER_MS) or ""
     return int(text) if _is_number(text) else copy.store_timestamp_ms
 

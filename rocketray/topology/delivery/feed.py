@@ -87,25 +87,25 @@ class _Outlet:
     def __init__(self, hand_on: Callable[[Delivery], None], *, is_ordered: bool) -> None:
         self._hand_on = hand_on
         self._is_ordered = is_ordered
-        self._links: dict[int, deque[Delivery]] = {}
+        self._waiting: dict[int, deque[Delivery]] = {}  # by queue; handlers have the first of each
 
     def put(self, delivery: Delivery) -> None:
         if self._is_ordered:
-            link = self._links.setdefault(delivery.queue_id, deque())
-            link.append(delivery)
-            if len(link) > 1:
+            waiting = self._waiting.setdefault(delivery.queue_id, deque())
+            waiting.append(delivery)
+            if len(waiting) > 1:
                 return
         self._hand_on(delivery)
 
     def released(self, delivery: Delivery) -> None:
         if self._is_ordered:
-            link = self._links[delivery.queue_id]
-            assert link[0] is delivery
-            link.popleft()
-            if link:
-                self._hand_on(link[0])
+            waiting = self._waiting[delivery.queue_id]
+            assert waiting[0] is delivery
+            waiting.popleft()
+            if waiting:
+                self._hand_on(waiting[0])
             else:
-                del self._links[delivery.queue_id]
+                del self._waiting[delivery.queue_id]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A producer's links: what one shard does to those who send to others, and topics that change."""
+"""A producer's batches: what waits for room, what an error says, and topics that change."""
 
 from __future__ import annotations
 

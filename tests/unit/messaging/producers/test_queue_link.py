@@ -1,4 +1,4 @@
-"""How long a producer collects messages, and what it leaves of a ring that no shard reads."""
+"""A link to a queue: how long it collects, its ring, and what is in flight when the queue moves."""
 
 from __future__ import annotations
 
