@@ -38,6 +38,30 @@ def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list
     return [each for each in groups if each.group in names]
 
 
+def groups_of_program(app: str, groups: Sequence[GroupDescription]) -> list[GroupDescription]:
+    """Return the groups with members whose names begin as those of an app's agents do."""
+    return [
+        each
+        for each in groups
+        if each.group.startswith(f"{app}-") and each.members.keys() - each.unheard
+    ]
+
+
+def show_program(app: str, groups: Sequence[GroupDescription], *, as_json: bool) -> None:
+    """Print that an app runs as a program of its own: its processes, and its *groups*."""
+    members = {name for each in groups for name in each.members.keys() - each.unheard}
+    processes = sorted({name.partition("#")[0].rpartition("@")[::2] for name in members})
+    names = sorted({each.group for each in groups})
+    where = ", ".join(f"pid {pid} on {machine}" for machine, pid in processes)
+    found = {
+        "program": app,
+        "processes": [{"machine": machine, "pid": int(pid)} for machine, pid in processes],
+        "groups": names,
+    }
+    shown = f"app {app} runs as a program, not by rocketray up: {where}; its groups: "
+    emit(found, shown + ", ".join(names), as_json=as_json)
+
+
 def queues_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> dict[str, int]:
     """Return how many queues each topic has whose queues the hosts share."""
     return {

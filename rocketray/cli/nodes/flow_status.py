@@ -6,26 +6,24 @@ an unknown rate is not 0. The offsets of a group move when its members report, e
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from rocketray.base.json_fields import json_fields
 from rocketray.base.system_topics import is_system_topic
 from rocketray.cli.terminal.output import TextTable, emit
-from rocketray.errors import StreamError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
-    from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.services.health.node_readings import NodeReadings
 
-_T = TypeVar("_T")
 _GroupKey = tuple[str, str]
+_TOPIC = "topic "  # before the name of a topic among the parts that are unknown
 Unknown = str
 """Why a number is not known."""
 
@@ -83,29 +81,42 @@ class Flows:
         )
 
 
-def sample(
-    node: NodeClient, groups: Sequence[GroupDescription] | None, *, with_lag: bool
-) -> FlowSample:
-    """Ask *node*, whose groups are *groups*; None if they are closed."""
-    from rocketray.messaging.api.node_client import lag_of, of_disks_there  # slow
+def sample_of(readings: NodeReadings, time_s: float) -> FlowSample:
+    """Return the sample that *readings* of a node are, at a time of a steady clock."""
+    from rocketray.services.health.node_readings import lag_part  # NumPy
 
-    node = of_disks_there(node)
-    names = [name for name in sorted(node.topics.all()) if not is_system_topic(name)]
-    time_s = time.monotonic()
-
-    def end(topic: str) -> int:
-        return sum(shard.max_queue_offset for shard in node.shard_statistics(topic))
-
-    stored = {name: _asked(partial(end, name)) for name in names}
-    kept = [group for group in groups or () if not group.is_broadcast]
-    finished: dict[_GroupKey, int | Unknown] = {
-        (group.group, group.topic): sum(group.offsets.values()) for group in kept
+    stored: dict[str, int | Unknown] = {
+        part.removeprefix(_TOPIC): why
+        for part, why in readings.unknown.items()
+        if part.startswith(_TOPIC)
     }
+    for name, shards in readings.shards.items():
+        stored[name] = sum(shard.max_queue_offset for shard in shards)
+    finished: dict[_GroupKey, int | Unknown] = {}
     lags: dict[_GroupKey, tuple[int, str] | Unknown] = {}
-    for group in kept if with_lag else ():
-        found = _asked(partial(lag_of, node, group))
-        lags[group.group, group.topic] = found if isinstance(found, str) else _sum(found)
-    return FlowSample(time_s, stored, finished, lags)
+    for group in readings.groups or ():
+        if group.is_broadcast:
+            continue
+        key = group.group, group.topic
+        finished[key] = sum(group.offsets.values())
+        found = readings.lags.get(key)
+        why = readings.unknown.get(lag_part(*key), "its disk does not answer")
+        lags[key] = why if found is None else _sum(found)
+    users = {name: end for name, end in stored.items() if not is_system_topic(name)}
+    return FlowSample(time_s, users, finished, lags)
+
+
+def growth_between(before: FlowSample | None, after: FlowSample) -> dict[_GroupKey, float]:
+    """Return by how many messages a second each lag grew; without two known lags there is none."""
+    seconds = 0.0 if before is None else after.time_s - before.time_s
+    if before is None or seconds <= 0:
+        return {}
+    found = {}
+    for key, lag in after.lags.items():
+        earlier = before.lags.get(key)
+        if not isinstance(lag, str) and earlier is not None and not isinstance(earlier, str):
+            found[key] = (lag[0] - earlier[0]) / seconds
+    return found
 
 
 def flows_between(before: FlowSample | None, after: FlowSample) -> Flows:
@@ -161,13 +172,6 @@ def _shown_flows(flows: Flows) -> Iterator[str | TextTable]:
     for name, why in unknown.items():
         if why is not None:
             yield f"{name}: unknown, because {why}"
-
-
-def _asked(question: Callable[[], _T]) -> _T | Unknown:
-    try:
-        return question()
-    except (StreamError, OSError) as error:
-        return str(error) or type(error).__name__
 
 
 def _rate(

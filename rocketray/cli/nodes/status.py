@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,23 +16,31 @@ from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions
 from rocketray.cli.terminal.output import as_time, print_line
 from rocketray.cli.terminal.waiting import waiting
-from rocketray.errors import StoreError
+from rocketray.errors import ConfigError, StoreError
 
 from .app_status import (
     groups_of,
+    groups_of_program,
     show_groups,
     show_hosts,
     show_problems,
+    show_program,
     show_scrubs,
     show_unflushed,
     without_hosts,
 )
-from .flow_status import FlowSample, flows_between, sample, show_flows
+from .flow_status import Flows, FlowSample, flows_between, growth_between, sample_of, show_flows
+from .trouble_status import show_troubles
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rocketray.broker.shards.shard_api import ScrubState
     from rocketray.cli.arguments.node import AskedClient
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.hosting.host_status import Host
     from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.services.health.troubles import HealthReadings
 
 _WATCHED_EVERY_S = 2.0  # two reports of each member
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # to the first cell, clear the screen, and what was scrolled off
@@ -60,7 +69,12 @@ def status(
     ] = None,
     common: CommonOptions,
 ) -> None:
-    """Show apps, rates, lag, what is on disk, and problems.
+    """Show what is wrong, apps, rates, lag, and what is on disk.
+
+    It begins with what is wrong, the worst first, each with the next step: a part that does not
+    answer, problems of the node, hosts of apps that fail, held groups, lags that grow, messages
+    without a reader, dead letters, filters that fail. The console's overview is the same list. With
+    --json each is an object with the key "trouble". Whether a lag grows is known with --over.
 
     With --over there are rates, from two samples so many seconds apart: messages stored in each
     topic, and finished by each group, in a second. A member reports what it finished each second,
@@ -76,10 +90,10 @@ def status(
     counts failed messages that are redelivered later, dead letters those that are not: "rocketray
     explain" shows what happened to one.
 
-    A line "group ..." names the message at which a queue is held, because its member retries it
-    before any other, or the number of messages on which the group's filter failed since the
-    coordinator started. These are all groups, or those of APP, and with --json objects with the key
-    "group".
+    With --over 0 a line "group ..." names the message at which a queue is held, because its member
+    retries it before any other, or the number of messages on which the group's filter failed since
+    the coordinator started. These are all groups, or those of APP, and always with --json, as
+    objects with the key "group".
 
     A table shows for each topic the queue whose oldest message that is not on disk has waited
     longest. A flush is due every 0.5 s; a greater age says that a disk is slow, or that its flush
@@ -90,9 +104,9 @@ def status(
     --scrub-rate). --json has all queues in one object with the key "verified", and each damaged
     place.
 
-    A line "problem: ..." says what is wrong with the node and what to do about it, such as damaged
-    messages, a damaged file of its state, or a flush that hangs; with --json it is an object with
-    the key "problem". If consumer groups are closed because of it, the exit code is 1.
+    Problems of the node are damaged messages, a damaged file of its state, or a flush that hangs;
+    with --json each is also an object with the key "problem". If consumer groups are closed because
+    of one, the exit code is 1.
 
     Examples:
         rocketray status
@@ -111,6 +125,24 @@ def status(
         raise typer.Exit(1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the node and the hosts of apps answered.
+
+    ``groups`` is None if they are closed; ``chosen`` are those of the app, if one is named, and
+    ``program`` those of one that runs as a program. ``health`` is None if lags are not wanted.
+    """
+
+    problems: list[str]
+    groups: list[GroupDescription] | None
+    chosen: list[GroupDescription] | None
+    hosts: list[Host]
+    program: list[GroupDescription]
+    unflushed: Mapping[str, int | None]
+    scrubs: Mapping[str, ScrubState | None]
+    health: HealthReadings | None
+
+
 class _View:
     """The status of a node, as often as it is wanted; its rates are those since the last time."""
 
@@ -123,36 +155,76 @@ class _View:
 
         With None it is shown at once, without rates; with 0 without lags, too.
         """
-        node, app, as_json = self._node, self._app, self._common.as_json
-        if over_s:
-            if self._before is None:
-                groups = _groups_unless_closed(node, node.problems())
-                self._before = sample(node, groups, with_lag=False)
-            time.sleep(over_s)
+        as_json = self._common.as_json
+        self._wait(over_s)
         with waiting("querying the node and the hosts of apps"):
-            problems = node.problems()
-            unflushed, scrubs = node.unflushed(), node.scrubs()
-            groups = _groups_unless_closed(node, problems)
-            after = None if over_s == 0 else sample(node, groups, with_lag=True)
-            hosts = apps_of(node).hosts(app)
-        chosen = groups if app is None or groups is None else groups_of(hosts, groups)
+            answer = self._ask(with_lag=over_s != 0)
         if clears:
             self._begin_page()
-        if hosts or as_json:
-            show_hosts(hosts, as_json=as_json)
+        flows = self._show_troubles(answer)
+        if self._app is not None and answer.program:
+            show_program(self._app, answer.program, as_json=as_json)
+        elif answer.hosts or as_json:
+            show_hosts(answer.hosts, as_json=as_json)
         else:
-            print_line(without_hosts(groups))
-        if chosen is not None:
-            show_groups(chosen, as_json=as_json)
-        if after is not None:
-            flows = flows_between(self._before, after)
-            show_flows(flows if app is None else flows.of(chosen or ()), as_json=as_json)
-            self._before = after
-        show_unflushed(unflushed, as_json=as_json)
-        show_scrubs(scrubs, as_json=as_json)
-        show_problems(problems, as_json=as_json)
+            print_line(without_hosts(answer.groups))
+        if as_json or answer.health is None:  # else they are among the troubles
+            show_groups(answer.chosen or (), as_json=as_json)
+        if flows is not None:
+            chosen = answer.chosen or ()
+            show_flows(flows if self._app is None else flows.of(chosen), as_json=as_json)
+        show_unflushed(answer.unflushed, as_json=as_json)
+        show_scrubs(answer.scrubs, as_json=as_json)
+        if as_json or answer.health is None:
+            show_problems(answer.problems, as_json=as_json)
         self._show_settings()
-        return groups is not None
+        return answer.groups is not None
+
+    def _wait(self, over_s: float | None) -> None:
+        """Wait *over_s* after the last sample; the first one is taken now."""
+        from rocketray.services.health.node_readings import read_node  # NumPy
+
+        if over_s:
+            if self._before is None:
+                self._before = sample_of(read_node(self._node), time.monotonic())
+            time.sleep(over_s)
+
+    def _ask(self, *, with_lag: bool) -> _Answer:
+        from rocketray.services.health.health import read_health  # NumPy
+
+        node = self._node
+        problems = node.problems()
+        groups = _groups_unless_closed(node, problems)
+        hosts, program = self._hosts_or_program(groups or ())
+        chosen = groups
+        if self._app is not None and groups is not None:
+            chosen = program or groups_of(hosts, groups)
+        health = read_health(node) if with_lag else None
+        ages, scrubs = node.unflushed(), node.scrubs()
+        return _Answer(problems, groups, chosen, hosts, program, ages, scrubs, health)
+
+    def _show_troubles(self, answer: _Answer) -> Flows | None:
+        """Show what is wrong; return what flowed since the last sample, None without a sample."""
+        if answer.health is None:
+            return None
+        after = sample_of(answer.health.node, time.monotonic())
+        before, self._before = self._before, after
+        health = replace(answer.health, growth=growth_between(before, after))
+        only = None if self._app is None else answer.chosen or ()
+        show_troubles(health, answer.hosts, only, as_json=self._common.as_json)
+        return flows_between(before, after)
+
+    def _hosts_or_program(
+        self, groups: Sequence[GroupDescription]
+    ) -> tuple[list[Host], list[GroupDescription]]:
+        """Return the hosts of apps; or the groups of one that runs as a program of its own."""
+        try:
+            return apps_of(self._node).hosts(self._app), []
+        except ConfigError:  # it is not up
+            found = groups_of_program(self._app or "", groups)
+            if not found:
+                raise
+            return [], found
 
     def _show_settings(self) -> None:
         """Name the settings file, if one was read."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from rocketray.broker.filtering.filtered_lag import Exactness
 from rocketray.messaging.api.node_client import NodeClient
-from rocketray.services.health.node_readings import NodeReadings, read_node
+from rocketray.services.health.node_readings import NodeReadings, lag_part, read_node
 from rocketray.services.health.troubles import growth_of
 
 EVERY_S = 10.0  # each asks for the ends of all topics and the lags of all groups
@@ -126,8 +126,7 @@ def _lag_sample(
 ) -> LagSample:
     lag = readings.lags.get(key)
     if lag is None:
-        part = f"lag of group {key[0]} on topic {key[1]}"
-        why = readings.unknown.get(part, "its disk does not answer")
+        why = readings.unknown.get(lag_part(*key), "its disk does not answer")
         return LagSample(now_ms, None, None, why, finished)
     worst = {one.exactness for one in lag.values()} - {Exactness.EXACT}
     exactness = min((one.value for one in worst), default=Exactness.EXACT.value)

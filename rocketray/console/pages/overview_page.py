@@ -10,7 +10,7 @@ from rocketray.base.system_topics import is_internal_by_name, is_system_topic
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.services.health.health import read_health
-from rocketray.services.health.node_readings import NodeReadings
+from rocketray.services.health.node_readings import NodeReadings, lag_part
 from rocketray.services.health.troubles import Trouble, time_until_read, troubles_of
 from rocketray.views.trouble_records import trouble_record, troubles_of_hosts
 
@@ -75,7 +75,7 @@ def _groups(
                 "group": group.group,
                 "topic": group.topic,
                 "lag": lag,
-                "unknown": readings.unknown.get(f"lag of group {place[0]} on topic {place[1]}"),
+                "unknown": readings.unknown.get(lag_part(*place)),
                 "oldestMs": max(ages, default=None) if lag else None,
                 "rate": context.samples.finish_rate(*place),
                 "readInS": _time_until_read(group, lag, growth.get(place)),

@@ -67,6 +67,11 @@ def read_node(node: NodeClient) -> NodeReadings:
     )
 
 
+def lag_part(group: str, topic: str) -> str:
+    """Return the name of a lag among the parts that are unknown."""
+    return f"lag of group {group} on topic {topic}"
+
+
 class _Reader:
     """Questions to a node, and what is unknown because one was not answered."""
 
@@ -119,7 +124,7 @@ class _Reader:
         found = {}
         for group, lag in zip(groups, lags_of(self._node, groups, topics), strict=True):
             if isinstance(lag, StreamError):
-                self.unknown[f"lag of group {group.group} on topic {group.topic}"] = str(lag)
+                self.unknown[lag_part(group.group, group.topic)] = str(lag)
             else:
                 found[group.group, group.topic] = lag
         return found

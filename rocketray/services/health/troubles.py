@@ -96,6 +96,7 @@ def troubles_of(readings: HealthReadings, others: Iterable[Trouble] = ()) -> lis
         *(
             Trouble(TroubleKind.UNKNOWN, f"{part}: {why}")
             for part, why in sorted({**readings.node.unknown, **readings.unknown}.items())
+            if why not in (readings.problems or ())  # which the node says itself
         ),
         *(Trouble(TroubleKind.NODE, line) for line in readings.problems or ()),
         *_of_letters(readings.letters or ()),

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from rocketray.cli.nodes.flow_status import Flows, FlowSample, GroupFlow, flows_between, show_flows
+from rocketray.cli.nodes.flow_status import (
+    Flows,
+    FlowSample,
+    GroupFlow,
+    flows_between,
+    growth_between,
+    sample_of,
+    show_flows,
+)
+from rocketray.services.health.node_readings import NodeReadings
 
 KEY = ("shop", "Orders")
 
@@ -106,3 +115,21 @@ def test_a_lag_that_is_no_exact_number_is_marked(capsys: pytest.CaptureFixture[s
     assert "7 (unfiltered)" in shown
     assert "50,025" in shown
     assert "rates over 2.0 s" in shown
+
+
+def test_a_sample_says_why_something_is_unknown_and_leaves_out_the_node_s_own_topics() -> None:
+    readings = NodeReadings(
+        "c",
+        3,
+        {"SCHEDULE_TOPIC_XXXX": [], "Orders": []},
+        unknown={"topic Bills": "no answer", "delayed messages": "no answer"},
+    )
+    found = sample_of(readings, 7.0)
+    assert (found.time_s, found.stored) == (7.0, {"Bills": "no answer", "Orders": 0})
+
+
+def test_a_lag_grows_between_two_known_ones() -> None:
+    first = FlowSample(10.0, {}, {}, {KEY: (100, "exact"), ("a", "B"): "no answer"})
+    later = FlowSample(12.0, {}, {}, {KEY: (150, "exact"), ("a", "B"): (9, "exact")})
+    assert growth_between(first, later) == {KEY: 25.0}
+    assert growth_between(None, later) == growth_between(later, later) == {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +21,7 @@ from rocketray.cli.nodes import status
 from rocketray.filters.subscription import Subscription
 from rocketray.hosting import apps_service
 from rocketray.messaging.consumers import member as member_module
+from rocketray.services.admin.dead_letter_service import DeadLetterService
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +53,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
     monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.02)
     with LocalNode(tmp_path) as local:
         connect_to(local, monkeypatch)
+        local.letters = DeadLetterService(local)
         local.topics.ensure("T", 1)
         yield local
 
@@ -81,6 +85,27 @@ def test_a_filter_that_fails_is_shown_of_a_member_of_a_client(node: LocalNode) -
     ]
 
 
+def test_it_begins_with_what_is_wrong_and_says_so_if_nothing_is(node: LocalNode) -> None:
+    node.topics.ensure("%DLQ%audit", 1)
+    well = run_here("status").out.splitlines()
+    assert well[0] == "nothing is wrong; looked at: 2 topics, 0 groups, 0 hosts of apps"
+    put(node, "%DLQ%audit", [b"letter"])
+    node.state.problems.note("clock", "the clock is off")
+    wrong = run_here("status").out.splitlines()
+    assert wrong[:2] == [
+        "node: the clock is off",
+        "letters: 1 dead letter of group audit waits for a decision",
+    ]
+    assert wrong[2].startswith("    see them with: rocketray dlq show audit; ")
+    assert wrong[3] == ""
+    assert "problem: the clock is off" not in wrong, "it is said once"
+    found = [line["trouble"] for line in run_here("status", "--json").lines() if "trouble" in line]
+    assert [(one["kind"], one["severity"], one["group"]) for one in found] == [
+        ("node", "error", None),
+        ("letters", "warning", "audit"),
+    ]
+
+
 def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: LocalNode) -> None:
     put(node, "T", [b"good", b"bad"])
 
@@ -99,12 +124,21 @@ def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: Local
                 await asyncio.to_thread(run_here, "status", "--over", "0", "--json")
             ).lines()
             shown = (await asyncio.to_thread(run_here, "status", "--over", "0")).out
+            alone = (await asyncio.to_thread(run_here, "status", "app", "--json")).lines()
+            told = (await asyncio.to_thread(run_here, "status", "app")).out
+            unknown = await asyncio.to_thread(run_here, "status", "other")
         [held] = group.pop("held")
         assert group == {"group": "app-reader", "topic": "T", "filterErrors": 0}
         assert (held["queueId"], held["queueOffset"]) == (0, 1)
         assert held["reason"] == "ValueError: no such account"
         assert "\n\ngroup app-reader, topic T: queue 0 is held at offset 1: attempt " in shown
         assert "ValueError: no such account\n" in shown
+        [program] = [line for line in alone if "program" in line]
+        assert program["processes"] == [{"machine": socket.gethostname(), "pid": os.getpid()}]
+        assert program["groups"] == ["app-reader"]
+        assert f"app app runs as a program, not by rocketray up: pid {os.getpid()} on " in told
+        assert told.startswith("held: group app-reader is held in queue 0 of topic T: offset 1 ")
+        assert (unknown.code, "app 'other' is not up" in unknown.err) == (1, True)
 
     asyncio.run(scenario())
 
