@@ -254,7 +254,7 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
 
     held = "held at offset 0: attempt "
     shown = run("status", "ledger").out
-    assert f"group ledger-book, topic ledger-entries: queue 0 is {held}" in shown
+    assert "group ledger-book is held in queue 0 of topic ledger-entries, at offset 0: " in shown
     progress = run("groups", "progress", "ledger-book").out
     assert f"queue 0 is {held}" in progress
     assert " of 5, JSONDecodeError: " in progress

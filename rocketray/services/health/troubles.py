@@ -221,11 +221,13 @@ def _held(group: GroupDescription) -> Trouble:
     """Return the trouble of a group that holds queues: the one with most attempts is named."""
     queue, worst = max(group.failing.items(), key=lambda item: (item[1].attempt, -item[0]))
     held, count = len(group.failing), len(group.offsets)
-    which = f"queue {queue}" if count == 1 else f"{held} of {count} queues"
+    which = f"queue {queue} of topic {group.topic}"
+    if held > 1:
+        which = f"{held} of {count} queues of topic {group.topic}, such as queue {queue}"
     return Trouble(
         TroubleKind.HELD,
-        f"group {group.group} is held in {which} of topic {group.topic}: offset "
-        f"{worst.queue_offset} of queue {queue}, attempt {worst.attempt}, {_short(worst.reason)}",
+        f"group {group.group} is held in {which}, at offset {worst.queue_offset}: attempt "
+        f"{worst.attempt}, {_short(worst.reason)}",
         "it continues when its handler takes the message; to skip it: rocketray groups seek "
         f"{group.group} {group.topic} --queue {queue} --offset {worst.queue_offset + 1}",
         group.group,

@@ -137,7 +137,9 @@ def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: Local
         assert program["processes"] == [{"machine": socket.gethostname(), "pid": os.getpid()}]
         assert program["groups"] == ["app-reader"]
         assert f"app app runs as a program, not by rocketray up: pid {os.getpid()} on " in told
-        assert told.startswith("held: group app-reader is held in queue 0 of topic T: offset 1 ")
+        assert told.startswith(
+            "held: group app-reader is held in queue 0 of topic T, at offset 1: "
+        )
         assert (unknown.code, "app 'other' is not up" in unknown.err) == (1, True)
 
     asyncio.run(scenario())

@@ -70,10 +70,14 @@ def test_a_held_group_is_named_with_the_queues_and_the_way_past() -> None:
     }
     found = only(health(replace(WELL, failing=failing)))
     assert found.kind is TroubleKind.HELD
-    assert "held in 4 of 4 queues of topic Trade" in found.text
-    assert "offset 7 of queue 1, attempt 177, RuntimeError: no database" in found.text
+    assert found.text == (
+        "group audit is held in 4 of 4 queues of topic Trade, such as queue 1, at offset 7: attempt "
+        "177, RuntimeError: no database"
+    )
     assert "rocketray groups seek audit Trade --queue 1 --offset 8" in found.advice
     assert found.weight == 4
+    found = only(health(replace(WELL, failing={2: failing[2]})))
+    assert found.text.startswith("group audit is held in queue 2 of topic Trade, at offset 7: ")
 
 
 def test_a_lag_that_grows_is_worse_than_one_that_is_old() -> None:
