@@ -18,7 +18,6 @@ from rocketray.cli.terminal.output import TextTable, emit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rocketray.broker.filtering.filtered_lag import FilteredLag
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.services.health.node_readings import NodeReadings
 
@@ -83,8 +82,6 @@ class Flows:
 
 def sample_of(readings: NodeReadings, time_s: float) -> FlowSample:
     """Return the sample that *readings* of a node are, at a time of a steady clock."""
-    from rocketray.services.health.node_readings import lag_part  # NumPy
-
     stored: dict[str, int | Unknown] = {
         part.removeprefix(_TOPIC): why
         for part, why in readings.unknown.items()
@@ -99,9 +96,8 @@ def sample_of(readings: NodeReadings, time_s: float) -> FlowSample:
             continue
         key = group.group, group.topic
         finished[key] = sum(group.offsets.values())
-        found = readings.lags.get(key)
-        why = readings.unknown.get(lag_part(*key), "its disk does not answer")
-        lags[key] = why if found is None else _sum(found)
+        lag = readings.lag_of(*key)
+        lags[key] = lag if isinstance(lag, Unknown) else (lag.count, lag.exactness.value)
     users = {name: end for name, end in stored.items() if not is_system_topic(name)}
     return FlowSample(time_s, users, finished, lags)
 
@@ -191,13 +187,6 @@ def _rate(
     if seconds <= 0:
         return None, "no time has passed between the samples"
     return (after - before) / seconds, None
-
-
-def _sum(lag: Mapping[int, FilteredLag]) -> tuple[int, str]:
-    """Return the lag of all queues, and the exactness of the least exact one."""
-    kinds = {one.exactness.value for one in lag.values()}
-    worst = next((kind for kind in ("unfiltered", "at_least") if kind in kinds), "exact")
-    return sum(one.count for one in lag.values()), worst
 
 
 def _shown(rate: float | None, *, is_measured: bool) -> str:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rocketray.broker.filtering.filtered_lag import Exactness
 from rocketray.messaging.api.node_client import NodeClient
-from rocketray.services.health.node_readings import NodeReadings, lag_part, read_node
+from rocketray.services.health.node_readings import NodeReadings, read_node
 from rocketray.services.health.troubles import growth_of
 
 EVERY_S = 10.0  # each asks for the ends of all topics and the lags of all groups
@@ -124,14 +123,10 @@ class Samples:
 def _lag_sample(
     readings: NodeReadings, key: tuple[str, str], now_ms: int, finished: int
 ) -> LagSample:
-    lag = readings.lags.get(key)
-    if lag is None:
-        why = readings.unknown.get(lag_part(*key), "its disk does not answer")
-        return LagSample(now_ms, None, None, why, finished)
-    worst = {one.exactness for one in lag.values()} - {Exactness.EXACT}
-    exactness = min((one.value for one in worst), default=Exactness.EXACT.value)
-    count = sum(one.count for one in lag.values())
-    return LagSample(now_ms, count, exactness, finished=finished)
+    lag = readings.lag_of(*key)
+    if isinstance(lag, str):
+        return LagSample(now_ms, None, None, lag, finished)
+    return LagSample(now_ms, lag.count, lag.exactness.value, finished=finished)
 
 
 def _rate(samples: Sequence[tuple[int, int | None]]) -> float | None:

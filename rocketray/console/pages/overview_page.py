@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,95 +11,104 @@ from rocketray.base.system_topics import is_internal_by_name, is_system_topic
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.services.health.health import read_health
-from rocketray.services.health.node_readings import NodeReadings, lag_part
-from rocketray.services.health.troubles import Trouble, time_until_read, troubles_of
+from rocketray.services.health.node_readings import NodeReadings
+from rocketray.services.health.troubles import (
+    HealthReadings,
+    Trouble,
+    time_until_read,
+    troubles_of,
+)
 from rocketray.views.trouble_records import trouble_record, troubles_of_hosts
 
 from .page_context import PageContext, Query, known
 
-_ROWS_MAX = 20  # of topics, and of groups: the busiest, and those with the greatest lag
+_ROWS_MAX = 20  # of topics, and of groups: a page for each of them has all
+_TROUBLES_MAX = 50  # "rocketray status" has all
 
 
 def overview(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any]:
     """Return the troubles of the node as ``status``, what was looked at, and rates and lags.
 
-    ``topics`` are those with the highest rate, ``groups`` those with the greatest lag.
+    ``topics`` are those with the highest rate, ``groups`` those with trouble and the greatest lag.
+    ``more`` says how many of each are left out.
     """
     health = read_health(node, context.samples.growth())
     hosts, unknown = known(partial(context.host_records, node))
-    others = troubles_of_hosts(hosts or [], unknown)
-    troubles = troubles_of(health, others)
+    troubles = troubles_of(health, troubles_of_hosts(hosts or [], unknown))
     readings = health.node
+    topics, groups = _topics(readings, context), _groups(readings, troubles)
     return {
-        "troubles": [trouble_record(each) for each in troubles],
+        "troubles": [trouble_record(each) for each in troubles[:_TROUBLES_MAX]],
         "looked": {
             "topics": readings.topics,
-            "groups": len({each.group for each in readings.groups or ()}),
+            "groups": len({group.group for group in readings.groups or ()}),
             "hosts": len(hosts or ()),
-            "letters": sum(box.letters - box.redriven for box in health.letters or ()),
         },
         "askedForProblems": health.problems is not None,
-        "topics": _topics(readings, context),
-        "groups": _groups(readings, context, troubles),
+        "topics": [_topic_row(name, context) for name in topics[:_ROWS_MAX]],
+        "groups": [_group_row(health, group, context) for group in groups[:_ROWS_MAX]],
+        "more": {
+            "troubles": max(0, len(troubles) - _TROUBLES_MAX),
+            "topics": max(0, len(topics) - _ROWS_MAX),
+            "groups": max(0, len(groups) - _ROWS_MAX),
+        },
     }
 
 
-def _topics(readings: NodeReadings, context: PageContext) -> list[dict[str, Any]]:
-    """Return the topics of users with their rates, the busiest first."""
-    names = [name for name in readings.shards if not _is_own(name)]
-    rates = {name: context.samples.rate(name) for name in names}
-    names.sort(key=lambda name: (-(rates[name] or 0.0), name))
-    return [
-        {"topic": name, "rate": rates[name], "hour": context.samples.stored_series(name)}
-        for name in names[:_ROWS_MAX]
+def _topics(readings: NodeReadings, context: PageContext) -> list[str]:
+    """Return the names of users' topics, the busiest first."""
+    names = [
+        name
+        for name in readings.shards
+        if not is_system_topic(name) and not is_internal_by_name(name)
     ]
+    return sorted(names, key=lambda name: (-(context.samples.rate(name) or 0.0), name))
 
 
-def _groups(
-    readings: NodeReadings, context: PageContext, troubles: list[Trouble]
-) -> list[dict[str, Any]]:
-    """Return the groups with their lag, those with trouble first, then by lag."""
-    growth = context.samples.growth()
-    rank = {(each.group, each.topic): at for at, each in reversed([*enumerate(troubles)])}
-    rows: list[dict[str, Any]] = []
-    for group in readings.groups or ():
-        place = group.group, group.topic
-        if group.is_broadcast or group.topic.startswith(RETRY_PREFIX):
-            continue
-        queues = readings.lags.get(place)
-        lag = None if queues is None else sum(one.count for one in queues.values())
-        ages = [
-            readings.time_ms - one.oldest_ms for one in (queues or {}).values() if one.oldest_ms
-        ]
-        rows.append(
-            {
-                "group": group.group,
-                "topic": group.topic,
-                "lag": lag,
-                "unknown": readings.unknown.get(lag_part(*place)),
-                "oldestMs": max(ages, default=None) if lag else None,
-                "rate": context.samples.finish_rate(*place),
-                "readInS": _time_until_read(group, lag, growth.get(place)),
-                "hour": context.samples.series(*place),
-            }
-        )
-    last = len(troubles)
-    rows.sort(
-        key=lambda row: (
-            rank.get((row["group"], row["topic"]), last),
-            -(row["lag"] or 0),
-            row["group"],
-        )
+def _topic_row(name: str, context: PageContext) -> dict[str, Any]:
+    samples = context.samples
+    return {"topic": name, "rate": samples.rate(name), "hour": samples.stored_series(name)}
+
+
+def _groups(readings: NodeReadings, troubles: Sequence[Trouble]) -> list[GroupDescription]:
+    """Return the groups, those with the worst trouble first, then by lag."""
+    rank: dict[str | None, int] = {}
+    for number, trouble in enumerate(troubles):
+        rank.setdefault(trouble.group, number)
+
+    def place(group: GroupDescription) -> tuple[int, int, str, str]:
+        lag = readings.lag_of(group.group, group.topic)
+        count = 0 if isinstance(lag, str) else lag.count
+        return rank.get(group.group, len(troubles)), -count, group.group, group.topic
+
+    return sorted(
+        (
+            group
+            for group in readings.groups or ()
+            if not group.is_broadcast and not group.topic.startswith(RETRY_PREFIX)
+        ),
+        key=place,
     )
-    return rows[:_ROWS_MAX]
 
 
-def _time_until_read(
-    group: GroupDescription, lag: int | None, growth: float | None
-) -> float | None:
-    """Return in how many seconds the lag is gone; None if it is not, or a queue is held."""
-    return time_until_read(lag, growth) if lag and not group.failing else None
-
-
-def _is_own(name: str) -> bool:
-    return is_system_topic(name) or is_internal_by_name(name)
+def _group_row(
+    health: HealthReadings, group: GroupDescription, context: PageContext
+) -> dict[str, Any]:
+    """Return a group's lag, and how long it takes at this rate: None if it is held, or not less."""
+    place = group.group, group.topic
+    lag = health.node.lag_of(*place)
+    row = {
+        "group": group.group,
+        "topic": group.topic,
+        "rate": context.samples.finish_rate(*place),
+        "hour": context.samples.series(*place),
+    }
+    if isinstance(lag, str):
+        return row | {"lag": None, "unknown": lag, "oldestMs": None, "readInS": None}
+    growth = None if group.failing else health.growth.get(place)
+    return row | {
+        "lag": lag.count,
+        "unknown": None,
+        "oldestMs": lag.age_ms(health.node.time_ms) if lag.count else None,
+        "readInS": time_until_read(lag.count, growth) if lag.count else None,
+    }

@@ -177,6 +177,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "min_offset": ("begin", "最小位点"),
     "missed": ("deleted before they were read", "读取前已删除"),
+    "more.groups": ("{count} more groups", "另有 {count} 个消费组"),
+    "more.topics": ("{count} more topics", "另有 {count} 个主题"),
     "move.from": ("from", "原位点"),
     "move.repeated": ("repeated", "重复"),
     "move.skipped": ("skipped", "跳过"),
@@ -298,6 +300,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "wrong.looked": (
         "Looked at: {topics} topics, {groups} groups, {hosts} hosts of apps, their lags, filters and dead letters, and what the node says of itself.",
         "已检查：{topics} 个主题、{groups} 个消费组、{hosts} 个应用主机，以及它们的堆积、过滤器、死信和节点自身的状态。",
+    ),
+    "wrong.more": (
+        "{count} more; all are shown by: rocketray status",
+        "另有 {count} 项；全部请运行：rocketray status",
     ),
     "wrong.no_problems": (
         "The node was not asked for its own problems: this program cannot.",

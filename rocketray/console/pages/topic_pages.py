@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic
-from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag
+from rocketray.broker.filtering.filtered_lag import FilteredLag, total_lag
 from rocketray.console.changes.group_forms import would_change
 from rocketray.errors import ConfigError
 from rocketray.groups.group_descriptions import GroupDescription
@@ -127,8 +127,7 @@ def _filters(node: NodeClient, name: str) -> dict[str, Any]:
 
 
 def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) -> dict[str, Any]:
-    lags, unknown = known(partial(_lag_of, node, group))
-    kinds = {lag.exactness.value for lag in (lags or {}).values()} - {Exactness.EXACT.value}
+    lag, unknown = known(partial(_lag_of, node, group))
     return {
         **group_record(group),
         "subscribed": str(group.subscription),
@@ -136,9 +135,9 @@ def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) 
         "switched": group.plan is not None
         and group.plan.is_switching
         and bool(group.plan.switches),
-        "lag": None if lags is None else sum(lag.count for lag in lags.values()),
-        "diff": None if lags is None else sum(lag.diff for lag in lags.values()),
-        "exactness": None if lags is None else min(kinds, default=Exactness.EXACT.value),
+        "lag": lag and lag.count,
+        "diff": lag and lag.diff,
+        "exactness": lag and lag.exactness.value,
         "unknown": unknown,
         "held": {str(queue): str(failing) for queue, failing in sorted(group.failing.items())},
         "isRetry": group.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)),
@@ -146,10 +145,10 @@ def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) 
     }
 
 
-def _lag_of(node: NodeClient, one: GroupDescription) -> dict[int, FilteredLag]:
+def _lag_of(node: NodeClient, one: GroupDescription) -> FilteredLag:
     if one.is_broadcast:
         raise ConfigError("its members keep their own offsets")
-    return lag_of(node, one)
+    return total_lag(lag_of(node, one).values())
 
 
 def _progress(node: NodeClient, one: GroupDescription) -> list[dict[str, Any]]:

@@ -206,9 +206,9 @@ class QueueLinks(OfOneProcess, what="producer"):
 
     def _look_for(self, link: QueueLink) -> None:
         """Look for a queue until its link leads elsewhere, or the queue answers where it was."""
-        disk, waiting = link.disk, [*link.in_flight][:1]
         pause_s, end_s = _MOVING_LOOK_S, time.monotonic() + _MOVE_S
         try:
+            disk, waiting = link.disk, [*link.in_flight][:1]
             while link is self.existing(link.topic, link.queue_id) and time.monotonic() < end_s:
                 self.refresh([link.topic])
                 if self.is_closed or link.disk != disk or any(one.settled for one in waiting):

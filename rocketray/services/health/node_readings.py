@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rocketray.base.names import disk_words
 from rocketray.base.system_topics import WAITING_QUEUES
-from rocketray.broker.filtering.filtered_lag import FilteredLag
+from rocketray.broker.filtering.filtered_lag import FilteredLag, total_lag
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
@@ -46,6 +46,13 @@ class NodeReadings:
     delayed: int | None = None
     time_ms: int = 0
 
+    def lag_of(self, group: str, topic: str) -> FilteredLag | str:
+        """Return the lag of a group in all queues of a topic; or why it is not known."""
+        queues = self.lags.get((group, topic))
+        if queues is None:
+            return self.unknown.get(_lag_part(group, topic), "its disk does not answer")
+        return total_lag(queues.values())
+
 
 def read_node(node: NodeClient) -> NodeReadings:
     """Ask a node; raises ``ShardUnavailableError`` if its coordinator does not answer."""
@@ -67,7 +74,7 @@ def read_node(node: NodeClient) -> NodeReadings:
     )
 
 
-def lag_part(group: str, topic: str) -> str:
+def _lag_part(group: str, topic: str) -> str:
     """Return the name of a lag among the parts that are unknown."""
     return f"lag of group {group} on topic {topic}"
 
@@ -124,7 +131,7 @@ class _Reader:
         found = {}
         for group, lag in zip(groups, lags_of(self._node, groups, topics), strict=True):
             if isinstance(lag, StreamError):
-                self.unknown[lag_part(group.group, group.topic)] = str(lag)
+                self.unknown[_lag_part(group.group, group.topic)] = str(lag)
             else:
                 found[group.group, group.topic] = lag
         return found

@@ -174,23 +174,22 @@ def _of_group(readings: HealthReadings, group: GroupDescription) -> Iterator[Tro
             *place,
             errors,
         )
-    lag = readings.node.lags.get(place)
     # A retry topic waits by design, and its group is behind on the topic itself if it is slow.
-    if lag is None or group.is_broadcast or group.topic.startswith(RETRY_PREFIX):
+    if group.is_broadcast or group.topic.startswith(RETRY_PREFIX):
         return
-    count = sum(one.count for one in lag.values())
-    if not count:
+    lag = readings.node.lag_of(*place)
+    if isinstance(lag, str) or not lag.count:
         return
-    ages_ms = [readings.node.time_ms - one.oldest_ms for one in lag.values() if one.oldest_ms]
-    oldest_ms = max(ages_ms, default=0)
+    count, oldest_ms = lag.count, lag.age_ms(readings.node.time_ms) or 0
     waits = f"{_messages(count)} of topic {group.topic} {'wait' if count > 1 else 'waits'}"
-    since = f", the oldest for {duration(oldest_ms / 1000)}" if oldest_ms else ""
+    if oldest_ms:  # of all unread messages, whether they match the filter or not
+        waits += f", and the oldest unread message is {duration(oldest_ms / 1000)} old"
     growth = readings.growth.get(place)
     if not group.members.keys() - group.unheard:
         if oldest_ms > UNREAD_MS:
             yield Trouble(
                 TroubleKind.UNREAD,
-                f"group {group.group} has no members: {waits}{since}",
+                f"group {group.group} has no members: {waits}",
                 "start its program; if the group is not needed: rocketray groups delete "
                 f"{group.group}",
                 *place,
@@ -199,7 +198,7 @@ def _of_group(readings: HealthReadings, group: GroupDescription) -> Iterator[Tro
     elif growth is not None and growth >= GROWING_PER_S:
         yield Trouble(
             TroubleKind.GROWING,
-            f"group {group.group} falls behind: {waits}{since}, and {growth:,.0f} more each second",
+            f"group {group.group} falls behind: {waits}; {growth:,.0f} more come each second than it reads",
             "see what its members do with: rocketray status --over 10; more instances help while "
             "there are queues for them: rocketray scale APP N",
             *place,
@@ -210,7 +209,7 @@ def _of_group(readings: HealthReadings, group: GroupDescription) -> Iterator[Tro
         at_this_rate = "" if left_s is None else f"; at this rate it is read in {duration(left_s)}"
         yield Trouble(
             TroubleKind.BEHIND,
-            f"group {group.group} is behind: {waits}{since}{at_this_rate}",
+            f"group {group.group} is behind: {waits}{at_this_rate}",
             f"see its queues with: rocketray groups progress {group.group}",
             *place,
             count,

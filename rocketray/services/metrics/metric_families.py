@@ -8,14 +8,14 @@ Source of the names: RocketMQ 5, ``BrokerMetricsManager``, ``BrokerMetricsConsta
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.base.system_topics import is_system_topic
-from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag
+from rocketray.broker.filtering.filtered_lag import Exactness, total_lag
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.filters.counters import FilterCounters
 from rocketray.groups.group_descriptions import GroupDescription
@@ -199,32 +199,15 @@ def _of_groups(readings: NodeReadings, groups: Iterable[GroupDescription]) -> It
         connections.add_metric(labels, len(group.members))
         lag = readings.lags.get((group.group, group.topic))
         if lag is not None:
-            count, is_exact = _sum(lag)
-            lags.add_metric(labels, count)
-            exact.add_metric(labels, is_exact)
-            if (age_ms := _age(lag, readings.time_ms)) is not None:
+            total = total_lag(lag.values())
+            lags.add_metric(labels, total.count)
+            exact.add_metric(labels, total.exactness is Exactness.EXACT)
+            if (age_ms := total.age_ms(readings.time_ms)) is not None:
                 ages.add_metric(labels, age_ms)
         if not group.is_broadcast:  # its members keep their offsets themselves
             inflight = (end - group.offsets.get(at, end) for at, end in group.pulled.items())
             taken.add_metric(labels, sum(max(count, 0) for count in inflight))
     yield from (connections, lags, exact, ages, taken)
-
-
-def _sum(lag: Mapping[int, FilteredLag]) -> tuple[int, bool]:
-    """Return the messages of all queues, and whether that is exact."""
-    is_exact = all(one.exactness is Exactness.EXACT for one in lag.values())
-    return sum(one.count for one in lag.values()), is_exact
-
-
-def _age(lag: Mapping[int, FilteredLag], now_ms: int) -> int | None:
-    """Return the age of the oldest unfinished message; 0 if there is none, None if it is unknown.
-
-    A message that was removed before it was read has no age: its group will never get it.
-    """
-    oldest = [one.oldest_ms for one in lag.values() if one.oldest_ms is not None]
-    if oldest:
-        return max(now_ms - min(oldest), 0)
-    return None if any(one.diff for one in lag.values()) else 0
 
 
 def _evaluated(counters: FilterCounters) -> dict[str, int]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from support.nodes.console_client import ConsoleClient
-from support.nodes.console_node import SECRET, console_node
+from support.nodes.console_node import SECRET
 from support.nodes.local_node import LocalNode
 
 from rocketray.console.changes.audit_log import AUDIT_FILE
@@ -15,18 +14,6 @@ from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
 
 FORM = {"topic": "Trade", "kind": "SQL92", "filter": "amount > 40", "name": "over"}
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
-    with console_node(tmp_path_factory.mktemp("node")) as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def console(node: LocalNode) -> Iterator[ConsoleClient]:
-    with ConsoleClient(node.data, lambda: node) as console:
-        yield console
 
 
 def test_the_tail_offers_the_filters_of_its_topic_and_reads_with_them(

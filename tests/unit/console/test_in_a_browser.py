@@ -6,7 +6,7 @@ The browser is Chromium's; without it these tests are skipped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from support.harness.machine import needs
 from support.harness.patience import patience
 from support.nodes.chromium import Chromium
 from support.nodes.console_client import ConsoleClient
-from support.nodes.console_node import COUNT, LETTERS_OF, console_node
+from support.nodes.console_node import COUNT, LETTERS_OF
 from support.nodes.local_node import LocalNode
 
 from rocketray.errors import NodeNotRunningError
@@ -60,12 +60,6 @@ class Switch:
 
     def open(self) -> Any:
         return self
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
-    with console_node(tmp_path_factory.mktemp("node")) as node:
-        yield node
 
 
 def act(node: LocalNode, profile: Path, what: Act, switch: Switch | None = None) -> None:

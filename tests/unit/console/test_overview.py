@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
 
 import pytest
 from support.nodes.console_client import ConsoleClient
-from support.nodes.console_node import COUNT, console_node
+from support.nodes.console_node import COUNT
 from support.nodes.local_node import LocalNode
 
+from rocketray.broker.retries.dead_letter_api import LetterBox
 from rocketray.console.facts.samples import Samples, TopicSample
+from rocketray.console.pages.page_texts import text_in
 from rocketray.errors import ShardUnavailableError
 from rocketray.services.health.health import read_health
 from rocketray.services.health.troubles import troubles_of
 from rocketray.views.trouble_records import trouble_record
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
-    with console_node(tmp_path_factory.mktemp("node")) as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def console(node: LocalNode) -> Iterator[ConsoleClient]:
-    with ConsoleClient(node.data, lambda: node) as console:
-        yield console
 
 
 def test_samples_give_rates_and_lags(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +48,7 @@ def test_the_overview_begins_with_what_is_wrong(console: ConsoleClient, node: Lo
     found = troubles_of(read_health(node))
     assert record["troubles"] == [trouble_record(one) for one in found]
     assert [one["kind"] for one in record["troubles"]].count("letters") == 1
-    assert record["looked"]["letters"] == 5
+    assert record["more"] == {"troubles": 0, "topics": 0, "groups": 0}
     page = html.unescape(console.get("/").text)
     for trouble in found:
         assert trouble.text in page
@@ -67,3 +56,19 @@ def test_the_overview_begins_with_what_is_wrong(console: ConsoleClient, node: Lo
     groups = {row["group"]: row for row in record["groups"]}
     assert groups["large"]["lag"] == COUNT - 41
     assert console.get("/?topic=Trade").headers["Location"] == "/tail?topic=Trade"
+
+
+def test_the_overview_says_how_much_it_leaves_out(
+    console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes = [LetterBox(f"g{number}", f"%DLQ%g{number}", 1, 0) for number in range(60)]
+    monkeypatch.setattr(node.letters, "boxes", lambda: boxes)
+    monkeypatch.setattr("rocketray.console.pages.overview_page._ROWS_MAX", 1)
+    record = console.get("/overview.json").record
+    found = len(troubles_of(read_health(node)))
+    assert len(record["troubles"]) == 50
+    assert record["more"] == {"troubles": found - 50, "topics": 1, "groups": 1}
+    page = console.get("/").text
+    for key in ("more.topics", "more.groups"):
+        assert text_in("en", key, count=1) in page
+    assert text_in("en", "wrong.more", count=found - 50) in page

@@ -8,7 +8,6 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from support.harness.patience import patience, wait_until
 from support.nodes.console_client import ConsoleClient
-from support.nodes.console_node import COUNT, LETTERS_OF, SECRET, console_node
+from support.nodes.console_node import COUNT, LETTERS_OF, SECRET
 from support.nodes.local_node import LocalNode
 
 from rocketray.base.json_fields import json_fields
@@ -41,18 +40,6 @@ from rocketray.views.node_records import (
 
 ROOT = Path(__file__).parents[3] / "rocketray" / "console"
 WITH_NAMES = "?topic=Trade&group=audit&by=key&value=k7"
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
-    with console_node(tmp_path_factory.mktemp("node")) as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def console(node: LocalNode) -> Iterator[ConsoleClient]:
-    with ConsoleClient(node.data, lambda: node, trace_url="http://jaeger/{trace_id}?a") as console:
-        yield console
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

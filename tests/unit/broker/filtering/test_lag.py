@@ -11,7 +11,7 @@ import pytest
 from support.nodes.local_node import LocalNode
 
 from rocketray.broker.filtering import lag
-from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag
+from rocketray.broker.filtering.filtered_lag import Exactness, FilteredLag, total_lag
 from rocketray.broker.filtering.lag import LagCounter
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.counters import NO_COUNTERS
@@ -185,3 +185,16 @@ def test_while_nothing_moves_the_files_are_not_read_again(
     with node.producer() as producer:
         producer.send_many("Trade", [Message("Trade", b"x", tags="BB") for _ in range(10)])
     assert ask(3, "Aa") == (0, 5), "another topic of that name"
+
+
+def test_the_lag_of_all_queues_is_as_exact_as_the_least_exact() -> None:
+    exact = FilteredLag(3, 5, Exactness.EXACT, 700)
+    bound = FilteredLag(1, 1, Exactness.AT_LEAST, 400)
+    whole = FilteredLag(2, 2, Exactness.UNFILTERED)
+    assert total_lag([exact, bound]) == FilteredLag(4, 6, Exactness.AT_LEAST, 400)
+    assert total_lag([bound, whole, exact]).exactness is Exactness.UNFILTERED
+    assert total_lag([]) == FilteredLag(0, 0, Exactness.EXACT)
+    assert total_lag([exact, bound]).age_ms(1_000) == 600
+    assert total_lag([]).age_ms(1_000) == 0, "nothing is unread"
+    assert whole.age_ms(1_000) is None, "what is unread was removed"
+    assert exact.age_ms(600) == 0, "the clock was set back"

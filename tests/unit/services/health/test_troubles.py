@@ -84,8 +84,11 @@ def test_a_lag_that_grows_is_worse_than_one_that_is_old() -> None:
     growing = health(lag=878_000, oldest_ms=7_500_000, growth={("audit", "Trade"): 512.0})
     found = only(growing)
     assert found.kind is TroubleKind.GROWING
-    assert "878,000 messages of topic Trade wait, the oldest for 2 h 5 min" in found.text
-    assert "512 more each second" in found.text
+    assert (
+        "878,000 messages of topic Trade wait, and the oldest unread message is 2 h 5 min old"
+        in found.text
+    )
+    assert "512 more come each second than it reads" in found.text
     behind = health(lag=3000, oldest_ms=BEHIND_MS + 1, growth={("audit", "Trade"): -10.0})
     found = only(behind)
     assert found.kind is TroubleKind.BEHIND
@@ -98,7 +101,10 @@ def test_messages_of_a_group_without_members_are_not_read() -> None:
         group = replace(WELL, members=members, unheard=unheard)
         found = only(health(group, lag=1, oldest_ms=61_000))
         assert found.kind is TroubleKind.UNREAD
-        assert "1 message of topic Trade waits, the oldest for 1 min" in found.text
+        assert (
+            "1 message of topic Trade waits, and the oldest unread message is 1 min old"
+            in found.text
+        )
         assert troubles_of(health(group)) == []
         assert troubles_of(health(group, lag=1, oldest_ms=UNREAD_MS)) == [], "it may just start"
     broadcast = replace(WELL, members={}, is_broadcast=True)
