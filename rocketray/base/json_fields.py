@@ -77,10 +77,19 @@ def _read(kind: Any, value: Any, key_of: _KeyOf) -> Any:
     if origin in (dict, Mapping):
         of_key, of_value = arguments
         found = _checked(dict, value).items()
-        return {of_key(name): _read(of_value, each, key_of) for name, each in found}
+        return {_read_key(of_key, name): _read(of_value, each, key_of) for name, each in found}
     if origin in (tuple, frozenset) or hasattr(kind, "_fields"):
         return _read_array(kind, _checked(list, value), key_of)
     return _read_fields(kind, value, key_of) if is_dataclass(kind) else _checked(kind, value)
+
+
+def _read_key(kind: Any, name: str) -> Any:
+    if kind is str:
+        return name
+    key = int(name)
+    if str(key) != name:  # " 1", "01" and "1_0" are numbers for Python
+        raise ValueError(f"{name!r:.60} is no number")
+    return _read(kind, key, _camel_case)
 
 
 def _read_fields(kind: Any, value: object, key_of: _KeyOf) -> Any:

@@ -86,7 +86,7 @@ class FilterChoice:
 
         if len(self.kinds) > 1:
             raise ConfigError(
-                f"an agent takes one of tags, sql and where, not {' and '.join(self.kinds)}; "
+                f"give one of tags, sql and where, not {' and '.join(self.kinds)}; "
                 "tags can be part of an SQL expression: TAGS = 'pay' AND amount > 100"
             )
         rest = self.on_filter_error, self.dialect

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rocketray.base.json_fields import json_fields, read_value
+from rocketray.base.json_fields import Natural, json_fields, read_value
 from rocketray.filters.subscription import Subscription
 
 
@@ -27,11 +27,11 @@ from rocketray.filters.subscription import Subscription
 class FilterPlan:
     """One change; ``switches`` maps a queue to the offset from which the new filter applies."""
 
-    version: int
+    version: Natural
     old: Subscription
     new: Subscription
     is_switching: bool = field(default=False, metadata={"json": "switching"})
-    switches: Mapping[int, int] = field(default_factory=dict)
+    switches: Mapping[int, Natural] = field(default_factory=dict)
 
     def with_switches(self, proposals: Mapping[int, int]) -> FilterPlan:
         """Return the plan with the proposals for queues that had none; itself if there are none."""

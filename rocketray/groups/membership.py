@@ -163,6 +163,7 @@ class Memberships:
         for membership in self._memberships.values():
             for member in membership.roster.every.values():
                 member.seen_ms += silent_ms
+            membership.roster.keep_gone(silent_ms)
 
     def drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
         """Remove the (group, topic) pairs for which *doomed* is true."""

@@ -177,12 +177,20 @@ class Roster:
 
     def forget_gone(self, now_ms: int) -> None:
         """Forget the removed processes of which no report is on its way any more."""
-        if self.gone:
-            self.gone = {
-                process: removed
-                for process, removed in self.gone.items()
-                if now_ms - removed.seen_ms <= _LATE_MS
-            }
+        late = {
+            process: removed
+            for process, removed in self.gone.items()
+            if now_ms - removed.seen_ms <= _LATE_MS
+        }
+        self.changed |= len(late) < len(self.gone)
+        self.gone = late
+
+    def keep_gone(self, silent_ms: int) -> None:
+        """Remember removed processes by *silent_ms* longer: their reports were held up so long."""
+        self.gone = {
+            process: removed._replace(seen_ms=removed.seen_ms + silent_ms)
+            for process, removed in self.gone.items()
+        }
 
     def unheard(self) -> frozenset[str]:
         """Return the members restored from disk that have not reported to this coordinator yet."""

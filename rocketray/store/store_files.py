@@ -331,7 +331,7 @@ class StoreFiles:
         found = verify(self.log, self.queues, self.index, checkpoint)
         if (settings := damaged_settings(self._directory, self._file_system)) is None:
             return found
-        what = "it is lost or damaged, and its copy is used; an opening for writing repairs it"
+        what = "lost or damaged; its copy store.json.bak is used, and the next start repairs it"
         return replace(found, problems=(Problem(str(settings), 0, what), *found.problems))
 
     def stop(self) -> None:

@@ -19,6 +19,7 @@ from rocketray.errors import StoreError
 from rocketray.runtime.files.paths import control_path, shard_directory
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.files.lock import is_open
+from rocketray.store.files.store_settings import read_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
@@ -58,13 +59,25 @@ def bounds_of(data: Path, topic: str, queue_id: int, *, clock_ms: Callable[[], i
         except StoreError as error:
             if is_open(directory):
                 continue
+            advice = ""
+            if _has_settings(directory):  # else recovery refuses it, too
+                advice = (
+                    f"; repair it with: rocketray store recover {directory}, while the node is "
+                )
+                advice += "stopped"
             raise StoreError(
-                f"queue {topic}/{queue_id} cannot be copied: {error}; repair it with: rocketray "
-                f"store recover {directory}, while the node is stopped"
+                f"queue {topic}/{queue_id} cannot be copied: {error}{advice}"
             ) from None
         if not is_open(directory):  # else what was read may be half of its recovery
             return bounds
     raise StoreError(f"{directory} is opened and closed all the time; see rocketray status")
+
+
+def _has_settings(directory: Path) -> bool:
+    try:
+        return read_settings(directory) is not None
+    except StoreError:
+        return False
 
 
 def starts_in(directory: Path) -> list[int]:

@@ -99,6 +99,11 @@ def _begun(data: Path) -> Iterator[Path]:
     """Yield the directory in which all is made; an error removes what was made."""
     _discard(data)
     staging = restoration_directory(data)
+    if staging.exists():
+        raise StoreError(
+            f"{data}: what an interrupted restoration left cannot be removed; remove the directory, "
+            "or name another one with --data"
+        )
     staging.mkdir(mode=0o700)
     try:
         yield staging

@@ -143,7 +143,7 @@ class ShardProcess:
     def open(self, wanted: Iterable[tuple[TopicConfig, Iterable[int]]]) -> Opened:
         """Open the shards of topics' queues that are not open yet; one that fails stays closed.
 
-        So does one that was handed over: who asks may not know of its move.
+        A queue that was handed over stays closed, too: the caller may have the catalog of before.
         """
         with self._opening:
             missing = [
@@ -179,7 +179,9 @@ class ShardProcess:
             StreamError: it cannot be opened.
         """
         with self._opening:
-            handed_over_file(self.data, topic.name, queue_id).unlink(missing_ok=True)
+            mark = handed_over_file(self.data, topic.name, queue_id)
+            mark.unlink(missing_ok=True)
+            SYSTEM_FILES.sync(mark.parent)  # a power failure must not bring it back: see hand_over
             if self.find(topic.name, queue_id) is None:
                 self._open(topic, queue_id)
 

@@ -26,7 +26,7 @@ from .catalog import TopicConfig
 from .process_names import is_shared
 
 HANDED_OVER = "handed_over"
-"""A file in the directory of a queue that moves: no process opens it unless told again to."""
+"""A file in the directory of a queue that moves: no process opens it until the move has failed."""
 
 # Two seconds in all: a shard that was killed may still create a file in the directory.
 _REMOVALS = 20
@@ -34,7 +34,10 @@ _REMOVAL_INTERVAL_S = 0.1
 
 
 def handed_over_file(data: Path, topic: str, queue_id: int) -> Path:
-    """Return the file that is there from when a queue leaves *data* until its old files go."""
+    """Return the file that is there from when a queue leaves *data*.
+
+    It goes with the old files; or before, when the move has failed and takes the queue back.
+    """
     return shard_directory(data, topic, queue_id) / HANDED_OVER
 
 

@@ -15,16 +15,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from rocketray.base.config import StoreConfig
 from rocketray.base.file_form import FileForm, UnknownVersionError
+from rocketray.base.json_fields import read_value
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
@@ -38,6 +40,7 @@ _FORM = FileForm(_NAME, 2)
 # Files of ours that RocketMQ does not have: beside them, the settings were lost.
 _OURS = ("stopped.json", "recovered.json", "control")
 _MAX_BYTES = 64 * 1024  # far above its few settings
+_DEFAULTS = orjson.loads(orjson.dumps(asdict(StoreConfig())))  # as JSON has them
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms", "append_properties_crc"}  # those of an opening
 
 
@@ -91,7 +94,7 @@ def settle_config(
         return config
     is_ours = any(file_system.exists(directory / name) for name in _OURS)
     if read_only or (salvage is not Salvage.NOTHING and given is not None and not is_ours):
-        return _of_foreign(file_system, directory, given)
+        return _of_foreign(file_system, directory, given, is_ours=is_ours)
     # New settings beside an old log would read it with wrong sizes.
     if file_system.names(directory / "commitlog") or (is_ours and salvage is not Salvage.NOTHING):
         written = "" if is_ours else "RocketMQ wrote it, or "
@@ -118,8 +121,9 @@ def read_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> St
 def without_settings(directory: Path) -> str:
     """Return what to do about a store of ours whose settings were lost, for an error."""
     return (
-        f"copy {_NAME} there from a backup of the node; without one, copy the messages to a node "
-        f"without their topic: rocketray store import {directory} --all --data DATA"
+        f"copy {_NAME} there from a backup of the node (Lost settings in docs/reference/store.md has "
+        "what to look at); without one, copy the messages to a node without their topic: rocketray "
+        f"store import {directory} --all --data DATA"
     )
 
 
@@ -171,9 +175,16 @@ def is_foreign(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
     return not any(file_system.exists(directory / name) for name in SETTINGS_FILES)
 
 
-def _of_foreign(file_system: FileSystem, directory: Path, given: StoreConfig | None) -> StoreConfig:
+def _of_foreign(
+    file_system: FileSystem, directory: Path, given: StoreConfig | None, *, is_ours: bool
+) -> StoreConfig:
     if not file_system.is_directory(directory):
         raise ConfigError(f"{directory} does not exist; there is nothing to read")
+    if given is None and is_ours:
+        raise ConfigError(
+            f"{directory} has no {_NAME}: the file and its copy {_COPY} were lost; "
+            f"{without_settings(directory)}"
+        )
     if given is None:
         raise ConfigError(
             f"{directory} has no {_NAME}, so its file sizes are unknown; give a StoreConfig with "
@@ -205,7 +216,11 @@ def _read(file_system: FileSystem, directory: Path) -> _Kept | None:
             reasons[name] = "missing"
         except UnknownVersionError as error:
             raise error.at(directory / name) from None
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        except OSError as error:
+            if error.errno != errno.EIO:  # others pass, such as too many open files
+                raise
+            reasons[name] = f"damaged ({error.strerror})"
+        except ValueError as error:
             reasons[name] = f"damaged ({error})"
         else:
             for lost, reason in reasons.items():
@@ -220,10 +235,14 @@ def _read(file_system: FileSystem, directory: Path) -> _Kept | None:
 
 
 def _parsed(name: str, raw: bytes) -> _Kept:
-    value: Any = orjson.loads(raw)
-    version = int(_FORM.content(value).pop("version"))
-    value["store_host"] = (str(value["store_host"][0]), int(value["store_host"][1]))
-    return _Kept(name, version, StoreConfig(**value), raw)
+    value = _FORM.content(orjson.loads(raw))
+    names = {field.name for field in fields(StoreConfig)}
+    if unknown := value.keys() - names - {"version"}:
+        raise ValueError(f"it has the unknown setting {min(unknown)!r:.60}")
+    if "store_host" not in value:  # without one, others count as the defaults of that version
+        raise ValueError("it has no 'store_host'")
+    config = read_value(StoreConfig, _DEFAULTS | value, str)
+    return _Kept(name, read_value(int, value.get("version", 1)), config, raw)
 
 
 def _write(file_system: FileSystem, directory: Path, config: StoreConfig) -> None:

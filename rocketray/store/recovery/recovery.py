@@ -387,6 +387,8 @@ def read_past_recovery(
         value = _FORM.content(
             orjson.loads(file_system.read(directory / _REPORT, _REPORT_MAX_BYTES))
         )
-        return PastRecovery(int(value["time_ms"]), read_value(RecoveryReport, value, str))
+        return PastRecovery(
+            read_value(int, value["time_ms"]), read_value(RecoveryReport, value, str)
+        )
     except (FileNotFoundError, StoreError, LookupError, TypeError, ValueError):
         return None

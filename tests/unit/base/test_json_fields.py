@@ -116,6 +116,10 @@ def test_keys_may_be_the_names_of_the_fields() -> None:
         ({"places": [["T", 4, 5]]}, "places: it has 3 values, not 2"),
         ({"names": [1]}, "names: 1 is not of type str"),
         ({"offsets": {"x": 8}}, "offsets: invalid literal"),
+        ({"offsets": {"01": 8}}, "offsets: '01' is no number"),
+        ({"offsets": {" 1_0": 8}}, "offsets: ' 1_0' is no number"),
+        ({"offsets": {"٣": 8}}, "offsets: '٣' is no number"),
+        ({"offsets": {"7": -8}}, "offsets: -8 is no number from 0"),
         ({"offsets": [[7, 8]]}, "offsets: .* is not of type dict"),
     ],
 )

@@ -30,6 +30,7 @@ from rocketray.runtime.files.node_lock import lock_node
 from rocketray.runtime.files.paths import config_directory, node_file, shard_directory
 from rocketray.runtime.files.state_files import write_json
 from rocketray.runtime.machine import here
+from rocketray.store.files.store_settings import SETTINGS_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
@@ -284,6 +285,21 @@ def test_a_damaged_queue_is_reported_with_its_repair(tmp_path: Path) -> None:
     sorted(logs.iterdir())[1].unlink()
     with pytest.raises(StoreError, match=r"queue Trade/0 cannot be copied: .* is missing.*recover"):
         copy(data, tmp_path / "backup")
+
+
+@pytest.mark.parametrize("how", ["missing and damaged", "damaged"])
+def test_a_queue_without_settings_is_reported_with_what_helps(tmp_path: Path, how: str) -> None:
+    """``store recover`` refuses it, too."""
+    data = tmp_path / "data"
+    fill(data, 2)
+    directory = shard_directory(data, "Trade", 0)
+    for name in SETTINGS_FILES:
+        (directory / name).write_bytes(b"{")
+    if how == "missing and damaged":
+        (directory / "store.json").unlink()
+    with pytest.raises(StoreError, match="store import") as refused:
+        copy(data, tmp_path / "backup")
+    assert "store recover" not in str(refused.value)
 
 
 def test_preallocated_files_stay_sparse(tmp_path: Path) -> None:

@@ -1,14 +1,27 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import orjson
 import pytest
 from support.nodes.stores import SMALL, FakeClock, message
 
-from rocketray.errors import ConfigError, StoreLockedError, StoreVersionError, StreamError
-from rocketray.store.files.file_system import SYSTEM_FILES
-from rocketray.store.files.store_settings import Salvage, allow_units, upgrade_store
+from rocketray.errors import (
+    ConfigError,
+    StoreError,
+    StoreLockedError,
+    StoreVersionError,
+    StreamError,
+)
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.files.store_settings import (
+    SETTINGS_FILES,
+    Salvage,
+    allow_units,
+    read_settings,
+    upgrade_store,
+)
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
@@ -115,6 +128,38 @@ def test_a_store_is_read_by_the_copy_of_its_settings_and_an_opening_repairs_them
     assert (shard / "store.json.damaged").exists() == (how != "lost")
 
 
+class BadSector(FileSystem):
+    """A disk that cannot read ``store.json``."""
+
+    def read(self, path: Path, at_most: int) -> bytes:
+        if path.name == "store.json":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return super().read(path, at_most)
+
+
+def test_settings_on_a_bad_sector_are_those_of_the_copy(shard: Path) -> None:
+    assert read_settings(shard, BadSector()) == SMALL
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"store_host": ["127.0.0.1", "10911"]}, "store_host: '10911' is not of type int"),
+        ({"store_host": None}, "store_host: None is not of type list"),
+        ({"surprise": 1}, "it has the unknown setting 'surprise'"),
+        ({"index_entries": 0}, "index_entries is 0"),
+    ],
+)
+def test_what_is_wrong_with_settings_is_named(
+    shard: Path, change: dict[str, object], reason: str
+) -> None:
+    value = orjson.loads((shard / "store.json").read_bytes()) | change
+    for name in SETTINGS_FILES:
+        (shard / name).write_bytes(orjson.dumps(value))
+    with pytest.raises(StoreError, match=reason):
+        read_settings(shard)
+
+
 @pytest.mark.parametrize("how", DAMAGES)
 def test_an_opening_for_writing_renews_the_copy(shard: Path, how: str) -> None:
     """As of the release before, which wrote none, and of a power failure, which may take it."""
@@ -175,6 +220,8 @@ def test_a_store_without_settings_is_refused_and_its_messages_can_be_imported(
         assert "copy store.json there from a backup" in str(refused.value)
         assert str(shard) in str(refused.value)
     assert content(shard) == before
+    with pytest.raises(StreamError, match=f"rocketray store import {shard} --all"):
+        reopen(shard, read_only=True)
     for name in ("store.json", "store.json.bak"):  # as the error advises
         (shard / name).unlink(missing_ok=True)
     config = read_foreign_settings(shard, index_hash_slots=SMALL.index_hash_slots).config
