@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_
 
 from rocketray.errors import StreamError
 
+from .limits import Limit
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _T = TypeVar("_T")
 _KeyOf = Callable[[str], str]
-Natural = Annotated[int, range(1 << 63)]
+Natural = Annotated[int, Limit((1 << 63) - 1)]
 """A number of a file that is not negative, such as an offset, a size or a time; an i64."""
 
 
@@ -70,7 +72,7 @@ def _plain(value: Any) -> Any:
 def _read(kind: Any, value: Any, key_of: _KeyOf) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _ranged(arguments[0], arguments[1], value)
+        return _limited(arguments[0], arguments[1], value)
     if origin in (Union, types.UnionType):
         [only] = [each for each in arguments if each is not type(None)]
         return None if value is None else _read(only, value, key_of)
@@ -118,9 +120,9 @@ def _read_array(kind: Any, values: list[Any], key_of: _KeyOf) -> Any:
     return kind(*found) if origin is None else origin(found)
 
 
-def _ranged(kind: type, allowed: range, value: Any) -> Any:
-    if _checked(kind, value) not in allowed:
-        raise ValueError(f"{value!r:.60} is no number from {allowed[0]} to {allowed[-1]}")
+def _limited(kind: type, limit: Limit, value: Any) -> Any:
+    if not limit.least <= _checked(kind, value) <= limit.most:
+        raise ValueError(f"{value!r:.60} is no number from {limit.least} to {limit.most}")
     return value
 
 

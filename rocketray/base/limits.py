@@ -1,8 +1,9 @@
-"""Limits of values that other processes send, declared with the types of the values.
+"""Limits of values from files and other processes, declared with the types of the values.
 
 ``Annotated[int, Limit(9)]`` is a number from 0 to 9, and ``Annotated[Sequence[str], Limit(9)]`` has
 9 texts at most. A function instead of a limit takes the value, and returns it or raises. They are
-applied where a value is read (runtime/calls/value_forms.py), and not where it is made.
+applied where a value is read (runtime/calls/value_forms.py, and numbers by json_fields.py), and not
+where it is made.
 """
 
 from __future__ import annotations

@@ -186,10 +186,10 @@ class LocalService:
                 thread = threading.Thread(target=self._serve, args=[link], daemon=True)
                 thread.start()
             except RuntimeError as error:  # too many threads; the next command may find room
+                _LOG.warning("a command cannot be served, and has to join Ray: %s", error)
                 self._links.discard(link)
                 link.close()
                 self._free.release()
-                _LOG.warning("a command cannot be served, and has to join Ray: %s", error)
 
     def _serve(self, link: socket.socket) -> None:
         try:

@@ -214,6 +214,8 @@ def _limited(form: ValueForm, limits: Sequence[Any]) -> ValueForm:
     """Return a form whose values are read within limits; see base/limits.py."""
     for limit in limits:
         if not isinstance(limit, Limit):
+            if not callable(limit):
+                raise TypeError(f"{limit} is no limit of values")
             form = ValueForm(form.write, partial(_read_checked, form.read, limit))
         elif form.kind is int:
             form = ValueForm(form.write, partial(_read_whole, limit), int, limit)

@@ -16,6 +16,7 @@ import orjson
 
 from rocketray.base.file_form import FileForm
 from rocketray.base.json_fields import read_value
+from rocketray.base.limits import Limit
 from rocketray.errors import CorruptRecordError
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem, replace_file
 
@@ -23,7 +24,7 @@ from .queue_gaps import NO_GAPS, OFFSET_MAX, QueueGaps
 
 GAPS_FILE = "gaps.json"
 _FORM = FileForm(GAPS_FILE)
-_Offset = Annotated[int, range(OFFSET_MAX)]
+_Offset = Annotated[int, Limit(OFFSET_MAX - 1)]
 _Pairs = tuple[tuple[_Offset, _Offset], ...]
 _MAX_BYTES = 64 * 1024 * 1024  # a gap takes some 20 bytes, and a power failure leaves one a queue
 

@@ -140,6 +140,11 @@ def test_a_type_that_says_too_little_has_no_form(kind: Any) -> None:
         form_of(kind)
 
 
+def test_a_limit_of_another_kind_is_refused_before_a_value_is_read() -> None:
+    with pytest.raises(TypeError, match=r"range\(0, 9\) is no limit"):
+        form_of(Annotated[int, range(9)])
+
+
 def test_limits_hold_for_what_is_read() -> None:
     assert form_of(Annotated[int, Limit(3)]).read(3) == 3
     assert form_of(Annotated[float, Limit(3)]).read(3) == 3.0
