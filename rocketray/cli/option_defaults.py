@@ -16,7 +16,6 @@ from rocketray.errors import ConfigError
 
 _OF_THE_NODE = ("data", "cluster", "ray-address")  # one node for all commands: set once, at the top
 _NEVER = ("help", "json", "version")  # as defaults, they would change what every script gets
-_SCALARS = (str, int, float, bool)
 
 
 def option_defaults(
@@ -67,11 +66,21 @@ def _options(command: Any, values: Mapping[str, Any], path: Path, where: str) ->
             near = meant(name, names)
             advice = f"did you mean {near[0]}?" if near else f"see: rocketray {where} --help"
             raise ConfigError(f"{path}: unknown setting {written!r} in [{where}]; {advice}")
-        texts = value if isinstance(value, list) else [value]
-        if not all(isinstance(each, _SCALARS) for each in texts):
-            raise ConfigError(
-                f"{path}: {written} in [{where}] is {value!r:.60}; give a text, a number, true or "
-                "false, or a list of them"
-            )
-        found[str(names[name].name)] = value
+        found[str(names[name].name)] = _given(names[name], value, f"{path}: {written} in [{where}]")
     return found
+
+
+def _given(parameter: Any, value: Any, what: str) -> Any:
+    """Return a value of the file as the command line gives it: as text, but for a flag.
+
+    What reads an option, such as ``5`` of ``--delay``, then has to know one form of it.
+    """
+    many = parameter.multiple
+    given = value if isinstance(value, list) and many else [value]
+    if not {*map(type, given)} <= ({bool} if parameter.is_flag else {str, int, float}):
+        form = "true or false" if parameter.is_flag else "a text or a number"
+        more = ", or a list of them" if many else ""
+        raise ConfigError(f"{what} is {value!r:.60}; give {form}{more}")
+    if parameter.is_flag:
+        return value
+    return [*map(str, given)] if many else str(value)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from support.harness.command_server import run_here
+from typer.core import TyperCommand, TyperOption
 
 from rocketray.base.settings_file import SettingsFile
 from rocketray.cli.application import command_tree
@@ -21,13 +26,15 @@ def test_names_of_options_become_those_of_parameters() -> None:
         commands={
             "start": {"fetch-port": 7070, "allow_predicates": ["a", "b"], "cluster": "trade"},
             "groups": {"migrate": {"timeout": 5}},
-            "status": {"over": 0},
+            "status": {"over": 0.5},
+            "consume": {"broadcast": True},
         },
     )
     assert option_defaults(command_tree(), settings) == {
-        "start": {"fetch_port": 7070, "allow_predicates": ["a", "b"], "cluster": "trade"},
-        "groups": {"migrate": {"timeout_s": 5}},
-        "status": {"over": 0},
+        "start": {"fetch_port": "7070", "allow_predicates": ["a", "b"], "cluster": "trade"},
+        "groups": {"migrate": {"timeout_s": "5"}},
+        "status": {"over": "0.5"},
+        "consume": {"broadcast": True},
     }
     assert option_defaults(command_tree(), SettingsFile(commands={"x": 1})) == {}
 
@@ -47,7 +54,14 @@ def test_commands_that_are_not_loaded_are_left_out() -> None:
         ({"start": {"akc": "disk"}}, "unknown setting 'akc' in [start]; did you mean ack?"),
         ({"start": {"json": True}}, "unknown setting 'json' in [start]"),
         ({"status": {"data": "/a"}}, "data in [status]; put it at the top of the file"),
-        ({"start": {"ack": {"a": 1}}}, "give a text, a number, true or false"),
+        ({"start": {"ack": {"a": 1}}}, "ack in [start] is {'a': 1}; give a text or a number"),
+        ({"start": {"ack": True}}, "ack in [start] is True; give a text or a number"),
+        ({"send": {"delay": [5]}}, "delay in [send] is [5]; give a text or a number"),
+        ({"start": {"join": "yes"}}, "join in [start] is 'yes'; give true or false"),
+        (
+            {"start": {"allow-predicates": [["a"]]}},
+            "is [['a']]; give a text or a number, or a list of them",
+        ),
     ],
     ids=str,
 )
@@ -84,6 +98,34 @@ def test_a_number_in_the_file_is_one_of_an_option_with_a_notation(
     assert "to join a cluster, a node needs its name" in run_here("start").err
     (tmp_path / "rocketray.toml").write_text("[start]\nqueues-per-process = 0\n")
     assert "queues" in run_here("start").err
+
+
+def every_option() -> Iterator[tuple[list[str], TyperCommand, TyperOption]]:
+    below: list[tuple[list[str], Any]] = [([], command_tree())]
+    while below:
+        path, command = below.pop()
+        children = getattr(command, "commands", {})
+        below += [([*path, name], child) for name, child in children.items()]
+        for parameter in [] if children else command.params:
+            name = parameter.opts[0].removeprefix("--")
+            if isinstance(parameter, TyperOption) and name not in ("data", "json", "help"):
+                yield path, command, parameter
+
+
+@pytest.mark.parametrize("value", [5, -1, 1.5, True, "x", "", ["x"], [5], []], ids=repr)
+def test_an_option_takes_a_value_of_the_file_or_says_what_is_wrong(value: object) -> None:
+    taken = 0
+    for path, command, parameter in every_option():
+        table: dict[str, Any] = {parameter.opts[0].removeprefix("--"): value}
+        for name in reversed(path):
+            table = {name: table}
+        with typer.Context(command) as context, suppress(ConfigError, typer.BadParameter):
+            given = option_defaults(command_tree(), SettingsFile(FILE, commands=table))
+            for name in path:
+                given = given[name]
+            parameter.process_value(context, given[str(parameter.name)])
+            taken += 1
+    assert taken
 
 
 def test_a_wrong_file_ends_every_command_but_help(
