@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,12 +31,15 @@ from rocketray.errors import (
 )
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.messaging.remote.disks_tail import DisksTail
+from rocketray.services.health.troubles import Trouble
 
 from .access import ConsoleAccess
 from .changes.audit_log import AuditLog
 from .changes.form_fields import checked_texts
 from .facts.console_link import ConsoleLink
 from .facts.samples import EVERY_S, Samples
+from .pages.badges import Badge, badges_of
+from .pages.overview_page import look
 from .pages.page_context import PageContext
 from .pages.page_views import PAGES
 from .pages.rendering import Renderer
@@ -115,7 +118,8 @@ class Console:
             change_of=self._writes.changes.of,
             trace_url=parts.trace_url,
         )
-        self._renderer = Renderer(parts.access.csrf)
+        self._badges: Mapping[str, Badge] = badges_of(None)
+        self._renderer = Renderer(parts.access.csrf, lambda: self._badges)
         self._streams = 0
 
     def application(self) -> web.Application:
@@ -164,7 +168,7 @@ class Console:
 
     async def _tail_page(self, request: web.Request) -> web.StreamResponse:
         query = _TAIL_FIELDS | checked_texts(request.query)
-        record = await self._link.answer(lambda node: tail_form(node, query, self._context))
+        record = await self._link.answer(lambda node: tail_form(node, query))
         shown = {**record, "query": query, "wrong": None, "caret": None}
         try:
             if query["topic"]:
@@ -209,7 +213,8 @@ class Console:
                 if clock() - looked_s > _LOOK_FOR_QUEUES_S:
                     looked_s = clock()
                     await self._link.run(tail.look_for_queues)
-                    await send("node", {"away": await self._why_away()})
+                    menu = self._renderer.menu(request, "tail")
+                    await send("node", {"away": await self._why_away(), "menu": menu})
                 await asyncio.sleep(STEP_S)
 
         try:
@@ -222,17 +227,19 @@ class Console:
         clock = asyncio.get_running_loop().time
 
         async def follow(send: _Send) -> None:
-            before, sent_s = ("", ""), 0.0
+            before: tuple[str, dict[str, Any]] | None = None
+            sent_s = 0.0
             while True:
+                menu = self._renderer.menu(request, name)
                 try:
                     record = await self._record(name, request, without=_ONCE)
-                    update = "live", self._renderer.live(request, name, record)
+                    html = self._renderer.live(request, name, record)
+                    update = "live", {"html": html, "menu": menu}
                 except (StreamError, OSError) as error:
-                    update = "node", str(error)
+                    update = "node", {"away": str(error), "menu": menu}
                 if update != before or clock() - sent_s > _BEAT_S:
                     before, sent_s = update, clock()
-                    event, text = update
-                    await send(event, {"html" if event == "live" else "away": text})
+                    await send(*update)
                 await asyncio.sleep(_LIVE_S)
 
         return await self._stream(request, follow)
@@ -300,9 +307,18 @@ class Console:
 
     async def _sample(self) -> None:
         while True:
-            with contextlib.suppress(StreamError, OSError):  # the pages say so
-                await self._link.answer(self._samples.take)
+            try:
+                troubles: list[Trouble] | None = await self._link.answer(self._look)
+            except (StreamError, OSError):  # the pages say so
+                troubles = None
+            self._badges = badges_of(troubles)
             await asyncio.sleep(EVERY_S)
+
+    def _look(self, node: NodeClient) -> list[Trouble]:
+        """Take a sample of the node, and return what is wrong with it."""
+        found = look(node, self._context)
+        self._samples.note(node.topics.all(), found.health.node)
+        return found.troubles
 
 
 async def _static(request: web.Request) -> web.StreamResponse:

@@ -15,13 +15,14 @@ from rocketray.errors import ActorError
 _PROC = Path("/proc")
 _NAME_CHARS = 60  # of a command line, which may have thousands
 _PPID_FIELD = 1  # of /proc/PID/stat, behind the name in brackets
-_RSS_FIELD = 1  # of /proc/PID/statm, in pages
+_RSS_FIELD, _SHARED_FIELD = 1, 2  # of /proc/PID/statm, in pages
 
 
 def processes_of(data: Path, proc: Path = _PROC) -> list[dict[str, Any]]:
     """Return pid, name and memory in bytes of each process of the node on *data*, by memory.
 
-    Memory is the resident set; pages that several processes map count in each.
+    Memory is the process's own. ``mapped`` is what it has of files and of shared memory, which
+    counts in each process that maps it; the machine takes most of it back when it needs room.
 
     Raises:
         ActorError: it is not known which process runs the node.
@@ -58,7 +59,8 @@ def _parent(entry: Path) -> int | None:
 def _record(entry: Path) -> dict[str, Any] | None:
     try:
         words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        pages = int((entry / "statm").read_text().split()[_RSS_FIELD])
+        pages = (entry / "statm").read_text().split()
+        resident, shared = int(pages[_RSS_FIELD]), int(pages[_SHARED_FIELD])
     except (OSError, IndexError):
         # It has ended since the listing.
         return None
@@ -67,5 +69,10 @@ def _record(entry: Path) -> dict[str, Any] | None:
         named = [word for word in words[1:] if word and not word.startswith("-")]
         is_python = Path(first).name.startswith("python")
         first = " ".join(named[:2]) if is_python and named else Path(first).name
-    memory = pages * os.sysconf("SC_PAGE_SIZE")
-    return {"pid": int(entry.name), "name": first[:_NAME_CHARS], "memory": memory}
+    size = os.sysconf("SC_PAGE_SIZE")
+    return {
+        "pid": int(entry.name),
+        "name": first[:_NAME_CHARS],
+        "memory": (resident - shared) * size,
+        "mapped": shared * size,
+    }

@@ -6,12 +6,11 @@ A sample that could not be taken is None: unknown is not zero.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rocketray.messaging.api.node_client import NodeClient
-from rocketray.services.health.node_readings import NodeReadings, read_node
+from rocketray.services.health.node_readings import NodeReadings
 from rocketray.services.health.troubles import growth_of
 
 EVERY_S = 10.0  # each asks for the ends of all topics and the lags of all groups
@@ -48,30 +47,24 @@ class LagSample:
 
 @dataclass(slots=True)
 class Samples:
-    """The rings of samples, filled by :meth:`take` every ``EVERY_S`` seconds."""
+    """The rings of samples, filled by :meth:`note` every ``EVERY_S`` seconds."""
 
     clock_ms: Callable[[], int]
     topics: dict[str, deque[TopicSample]] = field(default_factory=dict)
     lags: dict[tuple[str, str], deque[LagSample]] = field(default_factory=dict)
 
-    def take(self, node: NodeClient) -> None:
-        """Ask the node; parts that do not answer are unknown.
+    def note(self, topics: Collection[str], readings: NodeReadings) -> None:
+        """Take a sample from *readings* of a node that has those *topics*.
 
-        Raises:
-            StreamError: the node does not answer at all.
+        What did not answer is unknown in it.
         """
-        topics = [*node.topics.all()][:_NAMES_MAX]
-        self.note(topics, read_node(node))
-
-    def note(self, topics: Sequence[str], readings: NodeReadings) -> None:
-        """Take a sample from *readings* of a node that has those *topics*."""
         now_ms = self.clock_ms()
-        for name in topics:
+        for name in [*topics][:_NAMES_MAX]:
             shards = readings.shards.get(name)
             end = None if shards is None else sum(one.max_queue_offset for one in shards)
             ring = self.topics.setdefault(name, deque(maxlen=_KEPT))
             ring.append(TopicSample(now_ms, end))
-        for gone in self.topics.keys() - topics:
+        for gone in self.topics.keys() - {*topics}:
             del self.topics[gone]
         if readings.groups is None:
             return
@@ -111,12 +104,13 @@ class Samples:
         found = self.lags.get((group, topic), ())
         return _rates([(one.time_ms, one.finished) for one in found])
 
+    def growth_of(self, group: str, topic: str) -> float | None:
+        """Return by how many messages a second the lag has grown in the last five minutes."""
+        return growth_of(self.series(group, topic)[-_GROWTH_OF:])
+
     def growth(self) -> dict[tuple[str, str], float]:
-        """Return by how many messages a second each lag has grown in the last five minutes."""
-        found = {
-            key: growth_of([(one.time_ms, one.lag) for one in ring][-_GROWTH_OF:])
-            for key, ring in [*self.lags.items()]
-        }
+        """Return the growth of each lag of which it is known."""
+        found = {key: self.growth_of(*key) for key in [*self.lags]}
         return {key: growth for key, growth in found.items() if growth is not None}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from rocketray.base.names import RETRY_PREFIX
 from rocketray.base.system_topics import is_internal_by_name, is_system_topic
@@ -15,15 +15,30 @@ from rocketray.services.health.node_readings import NodeReadings
 from rocketray.services.health.troubles import (
     HealthReadings,
     Trouble,
-    time_until_read,
     troubles_of,
 )
 from rocketray.views.trouble_records import trouble_record, troubles_of_hosts
 
 from .page_context import PageContext, Query, known
+from .unread_record import unread_record
 
 _ROWS_MAX = 20  # of topics, and of groups: a page for each of them has all
 _TROUBLES_MAX = 50  # "rocketray status" has all
+
+
+class Look(NamedTuple):
+    """A look at a node for what is wrong; ``hosts`` are those of apps, None if not known."""
+
+    health: HealthReadings
+    hosts: list[dict[str, Any]] | None
+    troubles: list[Trouble]
+
+
+def look(node: NodeClient, context: PageContext) -> Look:
+    """Look at all that troubles are found in, as ``status`` does."""
+    health = read_health(node, context.samples.growth())
+    hosts, unknown = known(partial(context.host_records, node))
+    return Look(health, hosts, troubles_of(health, troubles_of_hosts(hosts or [], unknown)))
 
 
 def overview(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any]:
@@ -32,9 +47,7 @@ def overview(node: NodeClient, _query: Query, context: PageContext) -> dict[str,
     ``topics`` are those with the highest rate, ``groups`` those with trouble and the greatest lag.
     ``more`` says how many of each are left out.
     """
-    health = read_health(node, context.samples.growth())
-    hosts, unknown = known(partial(context.host_records, node))
-    troubles = troubles_of(health, troubles_of_hosts(hosts or [], unknown))
+    health, hosts, troubles = look(node, context)
     readings = health.node
     topics, groups = _topics(readings, context), _groups(readings, troubles)
     return {
@@ -104,11 +117,7 @@ def _group_row(
         "hour": context.samples.series(*place),
     }
     if isinstance(lag, str):
-        return row | {"lag": None, "unknown": lag, "oldestMs": None, "readInS": None}
+        return row | {"lag": None, "unknown": lag} | unread_record(None, None, 0)
     growth = None if group.failing else health.growth.get(place)
-    return row | {
-        "lag": lag.count,
-        "unknown": None,
-        "oldestMs": lag.age_ms(health.node.time_ms) if lag.count else None,
-        "readInS": time_until_read(lag.count, growth) if lag.count else None,
-    }
+    waits = unread_record(lag, growth, health.node.time_ms)
+    return row | {"lag": lag.count, "unknown": None} | waits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from markupsafe import Markup
@@ -53,6 +53,11 @@ def plot(series: Series, label: str, top: float | None = None) -> Markup:
     return Markup(
         '<svg class="plot" role="img" viewBox="0 0 {} {}" aria-label="{}"><title>{}</title>{}{}{}</svg>'
     ).format(_WIDTH, _HEIGHT, said, said, axes, lines, texts)
+
+
+def greatest(drawings: Iterable[Series]) -> float:
+    """Return the greatest known number of several drawings, which are to have one scale; or 0."""
+    return max((value for one in drawings for _, value in one if value is not None), default=0.0)
 
 
 def axis_end(greatest: float) -> float:

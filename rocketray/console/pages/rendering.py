@@ -6,6 +6,7 @@ The templates escape every value. ``live`` is the block of a page that is sent a
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from markupsafe import Markup
 from rocketray.services.health.troubles import duration
 from rocketray.views.message_records import printable
 
+from .badges import Badge
 from .page_texts import LANGUAGES, text_in
-from .plots import plot
+from .plots import greatest, plot
 
 _LANGUAGE_COOKIE = "rocketray_language"
 _NAV = ("overview", "tail", "topics", "groups", "message", "letters", "waiting", "apps", "node")
@@ -30,9 +32,9 @@ _STEP = 1024
 
 
 class Renderer:
-    """Renders pages; *csrf* is in every form."""
+    """Renders pages; *csrf* is in every form, and *badges* are those of the menu by page."""
 
-    def __init__(self, csrf: str) -> None:
+    def __init__(self, csrf: str, badges: Callable[[], Mapping[str, Badge]] = dict) -> None:
         self._templates = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
@@ -49,7 +51,8 @@ class Renderer:
             "url": lambda place, **query: f"{place}?{urlencode(query)}",
             "decoded": _decoded,
         }
-        self._templates.globals |= {"csrf": csrf, "nav": _NAV, "plot": plot, "bar": bar}
+        self._templates.globals |= {"csrf": csrf, "nav": _NAV, "badges": badges}
+        self._templates.globals |= {"plot": plot, "greatest": greatest, "bar": bar}
 
     def page(self, request: web.Request, name: str, record: dict[str, Any]) -> web.Response:
         """Return page *name* with its *record*, in the language of the *request*."""
@@ -62,6 +65,10 @@ class Renderer:
         template = self._templates.get_template(f"{name}.html")
         values = template.new_context(self._values(request, name, record))
         return "".join(template.blocks["live"](values))
+
+    def menu(self, request: web.Request, name: str) -> str:
+        """Return the menu of a page, with its badges."""
+        return self._templates.get_template("menu.html").render(self._values(request, name, {}))
 
     def failure(self, request: web.Request, status: int, reason: str) -> web.Response:
         """Return the page, or the record, of a failure."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, check_topic
 from rocketray.broker.filtering.filtered_lag import FilteredLag, total_lag
+from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.console.changes.group_forms import would_change
 from rocketray.errors import ConfigError
 from rocketray.groups.group_descriptions import GroupDescription
@@ -22,6 +23,8 @@ from rocketray.views.node_records import (
 )
 
 from .page_context import PageContext, Query, known, named, shards_of
+from .paged import paged
+from .unread_record import unread_record
 
 _FORM = ("dry", "topic", "queue", "goal", "at", "kind", "filter")
 
@@ -29,11 +32,12 @@ _FORM = ("dry", "topic", "queue", "goal", "at", "kind", "filter")
 def topics(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
     """Return the topics with their messages, rates and groups; ``all`` adds the node's own."""
     node = of_disks_there(node)
-    configs = sorted(node.topics.all().values(), key=lambda config: config.name)
-    shown = [config for config in configs if query.get("all") or not config.internal]
+    has_all = bool(query.get("all"))
+    configs = [config for config in _topics(node) if has_all or not config.internal]
+    shown = paged(query, configs, lambda config: [config.name])
     groups = node.groups.all()
     rows = []
-    for config in shown:
+    for config in shown.rows:
         shards, unknown = shards_of(node, config)
         # None where a shard does not answer; an empty list, of a topic without any, is no sum
         # either.
@@ -47,7 +51,11 @@ def topics(node: NodeClient, query: Query, context: PageContext) -> dict[str, An
                 "unknown": unknown,
             }
         )
-    return {"topics": rows}
+    return {"topics": rows, "paged": shown.record(), "all": has_all}
+
+
+def _topics(node: NodeClient) -> list[TopicConfig]:
+    return sorted(node.topics.all().values(), key=lambda config: config.name)
 
 
 def topic(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
@@ -61,22 +69,31 @@ def topic(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
     record = described_topic(config, shards)
     record["unknownQueues"] = [one for one in range(config.queues) if one not in known_queues]
     readers = [one for one in node.groups.all() if one.topic == config.name]
-    groups_of = [_group_row(node, one, context) for one in readers]
-    record |= {"rate": context.samples.rate(config.name), "groups": groups_of}
+    samples = context.samples
+    record |= {
+        "rate": samples.rate(config.name),
+        "hour": samples.stored_series(config.name),
+        "groups": [_group_row(node, one, context) for one in readers],
+    }
     return record | _filters(node, config.name)
 
 
-def tail_form(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+def tail_form(node: NodeClient, query: Query) -> dict[str, Any]:
     """Return the topics to choose from, and the named filters of the chosen one."""
-    names = [row["topic"] for row in topics(node, {}, context)["topics"]]
+    names = [config.name for config in _topics(node) if not config.internal]
     chosen = query.get("topic", "")
     return {"topics": names, **(_filters(node, chosen) if chosen in names else {"filters": []})}
 
 
-def groups(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any]:
-    """Return the groups as ``groups list``, each with its lag and that of the last hour."""
-    found = sorted(node.groups.all(), key=lambda one: (one.group, one.topic))
-    return {"groups": [_group_row(node, one, context) for one in found]}
+def groups(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
+    """Return the groups as ``groups list``, each with its lag and that of the last hour.
+
+    The retry topic of a group comes behind its topics.
+    """
+    found = sorted(node.groups.all(), key=lambda one: (one.group, _is_retry(one), one.topic))
+    shown = paged(query, found, lambda one: [one.group, one.topic])
+    rows = [_group_row(node, one, context) for one in shown.rows]
+    return {"groups": rows, "paged": shown.record()}
 
 
 def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
@@ -91,12 +108,13 @@ def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
     if not descriptions:
         raise ConfigError(f"there is no group {name!r}")
     rows = []
-    for description in sorted(descriptions, key=lambda description: description.topic):
+    for description in sorted(descriptions, key=lambda one: (_is_retry(one), one.topic)):
         queues, unknown = known(partial(_progress, node, description))
         progress = description.plan and node.groups.change_progress(name, description.topic)
         rows.append(
             {
                 **_group_row(node, description, context),
+                "passed": context.samples.finished_series(name, description.topic),
                 "queues": queues,
                 "unknownQueues": unknown,
                 "plan": progress and plan_record(progress),
@@ -128,6 +146,8 @@ def _filters(node: NodeClient, name: str) -> dict[str, Any]:
 
 def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) -> dict[str, Any]:
     lag, unknown = known(partial(_lag_of, node, group))
+    samples, place = context.samples, (group.group, group.topic)
+    growth = None if group.failing else samples.growth_of(*place)
     return {
         **group_record(group),
         "subscribed": str(group.subscription),
@@ -140,9 +160,15 @@ def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) 
         "exactness": lag and lag.exactness.value,
         "unknown": unknown,
         "held": {str(queue): str(failing) for queue, failing in sorted(group.failing.items())},
-        "isRetry": group.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)),
-        "hour": context.samples.series(group.group, group.topic),
+        "isRetry": _is_retry(group),
+        "hour": samples.series(*place),
+        "rate": samples.finish_rate(*place),
+        **unread_record(lag, growth, node.clock_ms()),
     }
+
+
+def _is_retry(group: GroupDescription) -> bool:
+    return group.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
 def _lag_of(node: NodeClient, one: GroupDescription) -> FilteredLag:

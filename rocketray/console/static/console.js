@@ -59,12 +59,15 @@ function follow(address, handlers, opened) {
     };
     source.addEventListener('node', (event) => {
       const value = JSON.parse(event.data);
+      menu(value.menu);
       if (value.away) away(`${body.dataset.away} (${value.away})`); else here();
     });
     for (const [name, handle] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => {
         last = event.lastEventId;
-        handle(JSON.parse(event.data));
+        const value = JSON.parse(event.data);
+        handle(value);
+        menu(value.menu);
         if (name === 'live') here();
       });
     }
@@ -85,6 +88,85 @@ function follow(address, handlers, opened) {
   if (!document.hidden) open();
 }
 
+// The menu has badges, which change while a page is open.
+const nav = document.querySelector('nav');
+let menuBefore = '';
+
+function menu(html) {
+  if (!html || html === menuBefore || nav.contains(document.activeElement)) return;
+  if (menuBefore) nav.innerHTML = html;
+  menuBefore = html;
+  fade();
+}
+
+// On a narrow screen the menu scrolls: an end that fades says that it goes on.
+function fade() {
+  nav.classList.toggle('more', nav.scrollLeft + nav.clientWidth < nav.scrollWidth - 2);
+}
+
+// A table sorts by a click on a heading, numbers from the greatest on. On a phone each row is a
+// card, whose values need their headings. A part that is sent again gets the order it had.
+const orders = new Map();
+
+function dress(root) {
+  root.querySelectorAll('table.sorts').forEach((table, at) => {
+    const headings = [...table.tHead.rows[0].cells];
+    const labels = headings.map((heading) => heading.textContent);
+    table.classList.add('cards');
+    for (const row of table.tBodies[0].rows) {
+      if (row.cells.length !== labels.length) continue;
+      [...row.cells].forEach((each, column) => { if (column) each.dataset.label = labels[column]; });
+    }
+    headings.forEach((heading, column) => {
+      if (heading.classList.contains('still')) return;
+      const button = document.createElement('button');
+      button.className = 'sort';
+      button.id = `sort-${at}-${column}`;
+      button.textContent = labels[column];
+      button.addEventListener('click', () => {
+        const before = orders.get(nameOf(table));
+        const isDown = before?.column === column ? !before.isDown : heading.classList.contains('n');
+        orders.set(nameOf(table), { column, isDown });
+        sort(table);
+      });
+      heading.replaceChildren(button);
+    });
+    sort(table);
+  });
+}
+
+function nameOf(table) { return table.closest('.scroll').getAttribute('aria-label'); }
+
+function sort(table) {
+  const order = orders.get(nameOf(table));
+  if (!order) return;
+  const headings = [...table.tHead.rows[0].cells];
+  headings.forEach((heading) => heading.removeAttribute('aria-sort'));
+  const heading = headings[order.column];
+  if (!heading) return;
+  heading.setAttribute('aria-sort', order.isDown ? 'descending' : 'ascending');
+  const isNumber = heading.classList.contains('n');
+  const groups = []; // a row, and those that stay below it
+  for (const row of table.tBodies[0].rows) {
+    if (row.classList.contains('below') && groups.length) groups.at(-1).rows.push(row);
+    else groups.push({ value: valueOf(row.cells[order.column], isNumber), rows: [row] });
+  }
+  groups.sort((one, other) => {
+    if (one.value === null || other.value === null) return (one.value === null) - (other.value === null);
+    const sign = order.isDown ? -1 : 1;
+    return sign * (isNumber ? one.value - other.value : one.value.localeCompare(other.value, undefined, { numeric: true }));
+  });
+  table.tBodies[0].append(...groups.flatMap((each) => each.rows));
+}
+
+// What is not known is null, which is last in both directions.
+function valueOf(found, isNumber) {
+  const text = found?.dataset.sort ?? found?.textContent.trim() ?? '';
+  if (!isNumber) return text || null;
+  const number = Number.parseFloat(text.replaceAll(/[^\d.-]/g, ''));
+  return Number.isNaN(number) ? null : number;
+}
+
 function placeOf(element) {
   if (!element) return null;
   return element.id ? `#${CSS.escape(element.id)}` : element.href && `a[href="${CSS.escape(element.getAttribute('href'))}"]`;
@@ -101,6 +183,7 @@ function livePart(part) {
       const scrolled = [...part.querySelectorAll('.scroll')].map((each) => [each.scrollLeft, each.scrollTop]);
       const region = inside && !place ? [...part.querySelectorAll('.scroll')].indexOf(document.activeElement) : -1;
       part.innerHTML = html;
+      dress(part);
       part.querySelectorAll('.scroll').forEach((each, at) => {
         if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at];
         if (at === region) each.focus();
@@ -260,6 +343,11 @@ function copies() {
 }
 
 copies();
+dress(document);
+nav.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+nav.addEventListener('scroll', fade);
+window.addEventListener('resize', fade);
+fade();
 const live = document.querySelector('[data-live]');
 if (live) livePart(live);
 const tail = document.getElementById('tail');

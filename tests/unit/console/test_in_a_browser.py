@@ -19,6 +19,7 @@ from support.nodes.console_node import COUNT, LETTERS_OF
 from support.nodes.local_node import LocalNode
 
 from rocketray.errors import NodeNotRunningError
+from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 
 AXE = Path(__file__).parents[2] / "data" / "axe" / "axe.min.js"
@@ -161,6 +162,36 @@ def test_more_windows_than_a_browser_has_connections_share_them(
         await windows_with(browser, f"{bodies}[0] === 'after'", 4)
 
     send(b"before")
+    act(node, tmp_path, look)
+
+
+def test_tables_sort_by_their_headings_and_are_cards_on_a_phone(
+    node: LocalNode, tmp_path: Path
+) -> None:
+    names = "[...document.querySelectorAll('tbody tr:not(.below) td:first-child')].map(e => e.textContent).join()"
+    by_lag = "[...document.querySelectorAll('.sort')].find(e => e.textContent === 'lag')"
+    before = "getComputedStyle(document.querySelector('tbody td:nth-child(2)'), '::before').content"
+
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        await browser.open(f"{console.address}/groups")
+        await browser.wait(by_lag)
+        assert await browser.run(names) == "audit,large"
+        await browser.run(f"{by_lag}.focus(), {by_lag}.click()")
+        assert await browser.run(names) == "large,audit"
+        assert await browser.run(f"{by_lag}.parentElement.ariaSort") == "descending"
+        with node.consumer("aside", "Trade", Subscription.tags("none")):
+            pass
+        await browser.wait(f"{names} === 'large,audit,aside'")
+        assert await browser.run("document.activeElement.textContent") == "lag"
+        await browser.run(f"{by_lag}.click()")
+        assert await browser.run(names) == "aside,audit,large"
+        assert await browser.run(before) == "none"
+        await browser.look(390, 800)
+        assert await browser.run(before) == '"lag "'
+        assert await browser.run("document.querySelector('nav').classList.contains('more')")
+        assert await browser.run("document.documentElement.scrollWidth") <= 390
+        node.groups.delete("aside")
+
     act(node, tmp_path, look)
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import html
+import re
 
 import pytest
+from support.harness.patience import wait_until
 from support.nodes.console_client import ConsoleClient
 from support.nodes.console_node import COUNT
 from support.nodes.local_node import LocalNode
 
 from rocketray.broker.retries.dead_letter_api import LetterBox
 from rocketray.console.facts.samples import Samples, TopicSample
+from rocketray.console.pages.badges import Badge, badges_of
 from rocketray.console.pages.page_texts import text_in
 from rocketray.errors import ShardUnavailableError
 from rocketray.services.health.health import read_health
-from rocketray.services.health.troubles import troubles_of
+from rocketray.services.health.node_readings import read_node
+from rocketray.services.health.troubles import Trouble, TroubleKind, troubles_of
 from rocketray.views.trouble_records import trouble_record
 
 
 def test_samples_give_rates_and_lags(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 100_000, 10_000))
     samples = Samples(lambda: next(clock))
-    samples.take(node)
+    samples.note(node.topics.all(), read_node(node))
     assert samples.rate("Trade") is None
-    samples.take(node)
+    samples.note(node.topics.all(), read_node(node))
     assert samples.rate("Trade") == 0
     samples.topics["Trade"].append(TopicSample(20_000, COUNT + 100))
     assert samples.rate("Trade") == pytest.approx(5.0)
@@ -39,7 +43,7 @@ def test_samples_give_rates_and_lags(node: LocalNode, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patched:
         patched.setattr(node, "process_calls", silent)
-        samples.take(node)
+        samples.note(node.topics.all(), read_node(node))
     assert samples.topics["Trade"][-1].end is None, "one of its processes is not known"
 
 
@@ -72,3 +76,26 @@ def test_the_overview_says_how_much_it_leaves_out(
     for key in ("more.topics", "more.groups"):
         assert text_in("en", key, count=1) in page
     assert text_in("en", "wrong.more", count=found - 50) in page
+
+
+def test_the_menu_counts_what_is_wrong_by_page(console: ConsoleClient, node: LocalNode) -> None:
+    wait_until(lambda: 'title="not known' not in console.get("/groups").text)
+    found = badges_of(troubles_of(read_health(node)))
+    assert found["letters"] == Badge(1)
+    badges = re.findall(
+        r'href="/(\w+)"[^>]*>[^<]+ <span class="badge" title="wrong: (\d+)">',
+        (console.get("/tail").text),
+    )
+    assert dict(badges) == {page: str(badge.troubles) for page, badge in found.items()}
+
+
+def test_each_kind_of_trouble_is_counted_at_the_page_that_shows_it() -> None:
+    troubles = [Trouble(kind, "") for kind in TroubleKind]
+    assert badges_of(troubles) == {
+        "node": Badge(2, is_error=True),
+        "apps": Badge(1, is_error=True),
+        "groups": Badge(5, is_error=True),
+        "letters": Badge(1),
+    }
+    assert badges_of(None) == {"overview": Badge(None)}, "unknown is not nothing"
+    assert badges_of([]) == {}

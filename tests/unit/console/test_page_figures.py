@@ -28,6 +28,7 @@ from rocketray.errors import ActorError, NodeNotRunningError, ShardUnavailableEr
 from rocketray.message import Message
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.files.home import Home
+from rocketray.services.health.node_readings import read_node
 from rocketray.store.retention import RetentionPolicy
 from rocketray.views.message_links import send_again
 from rocketray.views.node_records import (
@@ -100,7 +101,7 @@ def test_groups_and_their_lag(console: ConsoleClient, node: LocalNode) -> None:
     for name, record in records.items():
         assert record.items() >= json.loads(json.dumps(group_record(groups[name]))).items()
     shown = {row[0]: row for row in console.figures("/groups")[1:]}
-    assert {name: row[4] for name, row in shown.items()} == {
+    assert {name: row[1].split()[0] for name, row in shown.items()} == {
         "audit": str(pay),
         "large": str(large),
     }
@@ -434,7 +435,7 @@ def test_unknown_is_said_and_is_not_zero(
     lags = "rocketray.services.health.node_readings.lags_of"
     monkeypatch.setattr(lags, lambda _node, groups, _topics: [error] * len(groups))
     monkeypatch.setattr(node, "process_calls", silent)
-    samples.take(node)
+    samples.note(node.topics.all(), read_node(node))
     assert samples.topics["Trade"][0] == TopicSample(7, None)
     assert samples.series("audit", "Trade") == [(7, None)]
     assert samples.lags["audit", "Trade"][0] == LagSample(7, None, None, str(error), COUNT // 2)

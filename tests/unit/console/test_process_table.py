@@ -23,6 +23,7 @@ def test_processes_below_the_node_are_listed_with_their_memory(tmp_path: Path) -
         child.wait()
     assert found[child.pid]["name"] == "sleep"
     assert found[os.getpid()]["memory"] > found[child.pid]["memory"] > 0
+    assert found[os.getpid()]["mapped"] > 0
     assert os.getppid() not in found
 
 
