@@ -78,15 +78,13 @@ def test_the_overview_says_how_much_it_leaves_out(
     assert text_in("en", "wrong.more", count=found - 50) in page
 
 
-def test_the_menu_counts_what_is_wrong_by_page(console: ConsoleClient, node: LocalNode) -> None:
+def test_the_menu_counts_what_is_wrong_by_page(console: ConsoleClient) -> None:
     wait_until(lambda: 'title="not known' not in console.get("/groups").text)
-    found = badges_of(troubles_of(read_health(node)))
-    assert found["letters"] == Badge(1)
-    badges = re.findall(
-        r'href="/(\w+)"[^>]*>[^<]+ <span class="badge" title="wrong: (\d+)">',
-        (console.get("/tail").text),
-    )
-    assert dict(badges) == {page: str(badge.troubles) for page, badge in found.items()}
+    page = console.get("/tail").text
+    assert re.findall(r'href="/letters">[^<]+ <span class="badge" title="wrong: (\d+)">', page) == [
+        "1"
+    ]
+    assert "badge" not in page[page.index('href="/topics"') : page.index('href="/groups"')]
 
 
 def test_each_kind_of_trouble_is_counted_at_the_page_that_shows_it() -> None:
