@@ -24,9 +24,9 @@ class Badge(NamedTuple):
 
 
 def badges_of(troubles: Sequence[Trouble] | None) -> dict[str, Badge]:
-    """Return the badges by page; of *troubles* that are not known, one of the overview."""
+    """Return the badges by page; if *troubles* is None, each of these pages has an unknown one."""
     if troubles is None:
-        return {"overview": Badge(None)}
+        return dict.fromkeys((*_PAGES.values(), _PAGE_OF_GROUPS), Badge(None))
     found: dict[str, Badge] = {}
     for trouble in troubles:
         page = _PAGES.get(trouble.kind, _PAGE_OF_GROUPS)

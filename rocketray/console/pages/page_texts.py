@@ -211,7 +211,10 @@ TEXTS: dict[str, tuple[str, str]] = {
     "page.waiting": ("Waiting", "等待中"),
     "pages.after": ("next page", "下一页"),
     "pages.before": ("page before", "上一页"),
-    "pages.of": ("{first} to {end} of {count}", "第 {first} 至 {end} 项，共 {count} 项"),
+    "pages.of": (
+        "{first} to {end} of {count}; headings sort these",
+        "第 {first} 至 {end} 项，共 {count} 项；标题仅对本页排序",
+    ),
     "part": ("part of the most", "相对比例"),
     "passed": ("offsets passed", "已通过位点"),
     "pause": ("Pause", "暂停"),

@@ -94,7 +94,7 @@ let menuBefore = '';
 
 function menu(html) {
   if (!html || html === menuBefore || nav.contains(document.activeElement)) return;
-  if (menuBefore) nav.innerHTML = html;
+  nav.innerHTML = html;
   menuBefore = html;
   fade();
 }
@@ -109,7 +109,7 @@ function fade() {
 const orders = new Map();
 
 function dress(root) {
-  root.querySelectorAll('table.sorts').forEach((table, at) => {
+  for (const table of root.querySelectorAll('table.sorts')) {
     const headings = [...table.tHead.rows[0].cells];
     const labels = headings.map((heading) => heading.textContent);
     table.classList.add('cards');
@@ -121,7 +121,7 @@ function dress(root) {
       if (heading.classList.contains('still')) return;
       const button = document.createElement('button');
       button.className = 'sort';
-      button.id = `sort-${at}-${column}`;
+      button.id = `sort-${nameOf(table)}-${column}`;
       button.textContent = labels[column];
       button.addEventListener('click', () => {
         const before = orders.get(nameOf(table));
@@ -132,7 +132,7 @@ function dress(root) {
       heading.replaceChildren(button);
     });
     sort(table);
-  });
+  }
 }
 
 function nameOf(table) { return table.closest('.scroll').getAttribute('aria-label'); }

@@ -95,5 +95,6 @@ def test_each_kind_of_trouble_is_counted_at_the_page_that_shows_it() -> None:
         "groups": Badge(5, is_error=True),
         "letters": Badge(1),
     }
-    assert badges_of(None) == {"overview": Badge(None)}, "unknown is not nothing"
+    unknown = dict.fromkeys(("node", "apps", "groups", "letters"), Badge(None))
+    assert badges_of(None) == unknown, "it is not nothing"
     assert badges_of([]) == {}
