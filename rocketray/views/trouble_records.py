@@ -34,7 +34,8 @@ def troubles_of_hosts(hosts: Sequence[dict[str, Any]], unknown: str | None) -> l
 
 
 def _of_host(host: dict[str, Any]) -> Iterator[Trouble]:
-    name = f"host {host['host']} of app {host['app']}"
+    which = "the sinks" if host["host"] == "sinks" else f"host {host['host']}"
+    name = f"{which} of app {host['app']}"
     see = f"see why with: rocketray logs {host['app']}"
     error = host["lastError"]
     if host["state"] == "silent":

@@ -199,9 +199,12 @@ class _Show:
 
     def all(self, found: Iterable[PartLine]) -> None:
         for each in found:
+            if self._common.as_json:
+                self._common.emit(_fields(each), ())
+                continue
             name = f"{each.entry.name:{self._width}}"
             lines = (f"{name} │ {line}" for line in each.line.written.split("\n"))
-            self._common.emit(_fields(each), lines)
+            self._common.emit({}, lines)
 
 
 def _follow(logged: _Logged, name: str | None, tails: list[LogTail], show: _Show) -> None:

@@ -63,8 +63,8 @@ def status(
             metavar="SECONDS",
             min=0,
             max=3600,
-            help="Measure rates over so long; 0: no lag either. Default: at once, without "
-            "rates; with --watch 2.",
+            help="Measure rates over so long; 0: no lag either, and no list of what is wrong. "
+            "Default: at once, without rates; with --watch 2.",
         ),
     ] = None,
     common: CommonOptions,

@@ -35,19 +35,24 @@ def show_troubles(
         names = {group.group for group in only}
         troubles = [trouble for trouble in troubles if trouble.group in (None, *names)]
     records = ({"trouble": trouble_record(trouble)} for trouble in troubles)
-    emit(records, (*_shown(troubles, health, hosts), ""), as_json=as_json)
+    looked = _looked_at(health, only, len(hosts))
+    emit(records, (*_shown(troubles, looked), ""), as_json=as_json)
 
 
-def _shown(
-    troubles: Sequence[Trouble], health: HealthReadings, hosts: Sequence[Host]
-) -> Iterator[str]:
+def _looked_at(health: HealthReadings, only: Sequence[GroupDescription] | None, hosts: int) -> str:
+    chosen = (health.node.groups or ()) if only is None else only
+    topics = health.node.topics if only is None else len({group.topic for group in chosen})
+    groups = len({group.group for group in chosen})
+    return (
+        f"{counted(topics, 'topic')}, {counted(groups, 'group')}, {counted(hosts, 'host')} of apps"
+        f"{'' if only is None else '; see the others with: rocketray status'}"
+    )
+
+
+def _shown(troubles: Sequence[Trouble], looked_at: str) -> Iterator[str]:
     for trouble in troubles:
         yield f"{trouble.kind.value}: {trouble.text}"
         if trouble.advice:
             yield f"    {trouble.advice}"
     if not troubles:
-        groups = {group.group for group in health.node.groups or ()}
-        yield (
-            f"nothing is wrong; looked at: {counted(health.node.topics, 'topic')}, "
-            f"{counted(len(groups), 'group')}, {counted(len(hosts), 'host')} of apps"
-        )
+        yield f"nothing is wrong; looked at: {looked_at}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from rocketray.errors import StreamError
 from rocketray.messaging.api.node_client import NodeClient
+from rocketray.services.admin.dead_letters import letter_boxes
 
 from .node_readings import read_node
 from .troubles import HealthReadings
@@ -35,7 +37,7 @@ def read_health(
     return HealthReadings(
         read_node(node),
         None if problems is None else asked("problems", problems),
-        asked("dead letters", node.letters.boxes),
+        asked("dead letters", partial(letter_boxes, node)),
         unknown,
         growth or {},
     )

@@ -142,14 +142,19 @@ def _of_numbers(readings: NodeReadings) -> Iterator[Metric]:
 
 
 def _of_troubles(readings: NodeReadings, troubles: Iterable[Trouble]) -> Metric:
-    """Return how many troubles of each kind there are: 0 as well, so that a rule has a value."""
+    """Return how many troubles of each kind there are: 0 as well, so that a rule has a value.
+
+    Apps are not asked here, and growth takes two readings: these kinds have no value.
+    """
     family = GaugeMetricFamily(
         "rocketray_troubles",
-        "What is wrong, by kind, as the console's overview lists it.",
+        "What is wrong, by kind, as the console's overview lists it, but for apps and growing lags.",
         labels=("cluster", "node_type", "kind"),
     )
     counts = Counter(trouble.kind for trouble in troubles)
     for kind in TroubleKind:
+        if kind in (TroubleKind.APP, TroubleKind.GROWING):
+            continue
         family.add_metric([readings.cluster, _BROKER, kind.value], counts[kind])
     return family
 

@@ -86,6 +86,8 @@ class StagingApi(Protocol):
     def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
         """Store the messages of fragments in their topics, without a decision: perhaps not all.
 
+        May be repeated.
+
         Raises:
             StoreError: a fragment is missing or damaged.
         """

@@ -172,6 +172,8 @@ class StagingEngine:
 
     def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
         """See ``StagingApi``."""
+        if name in self._published or name in self._finished:
+            return  # the call is repeated, since its answer was lost
         frames = {fragment.name: self._checked(name, fragment) for fragment in fragments}
         self._published[name] = [fragment.name for fragment in fragments]
         self._queue(name, frames, in_doubt=False)
@@ -217,10 +219,8 @@ class StagingEngine:
         found = []
         for state in self._ledger:
             for batch in state.decided:
-                name, names = (
-                    BatchName(state.writer, batch.number),
-                    [h.name for h in batch.fragments],
-                )
+                name = BatchName(state.writer, batch.number)
+                names = [fragment.name for fragment in batch.fragments]
                 found.append(self._fragments.work(name, names, self._why(name)))
                 kept.update(names)
         staged: dict[BatchName, list[str]] = {}

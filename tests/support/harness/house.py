@@ -53,7 +53,8 @@ HOUSE: tuple[dict[str, Rooms], ...] = (
     },
     {
         "services": (
-            ("admin", "system", "health"),
+            ("admin", "system"),
+            ("health",),
             ("metrics",),
             ("delays", "transactions", "staging"),
             ("explaining",),

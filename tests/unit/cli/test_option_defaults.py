@@ -52,6 +52,10 @@ def test_commands_that_are_not_loaded_are_left_out() -> None:
         ({"groups": {"migrat": {}}}, "no command for [groups.migrat]; did you mean [groups.mig"),
         ({"groups": {"migrate": 5}}, "migrate"),
         ({"start": {"akc": "disk"}}, "unknown setting 'akc' in [start]; did you mean ack?"),
+        (
+            {"start": {"no-property-filter": True}},
+            "unknown setting 'no-property-filter' in [start]; did you mean property-filter?",
+        ),
         ({"start": {"json": True}}, "unknown setting 'json' in [start]"),
         ({"status": {"data": "/a"}}, "data in [status]; put it at the top of the file"),
         ({"start": {"ack": {"a": 1}}}, "ack in [start] is {'a': 1}; give a text or a number"),
@@ -97,7 +101,9 @@ def test_a_number_in_the_file_is_one_of_an_option_with_a_notation(
     (tmp_path / "rocketray.toml").write_text(f"[start]\n{settings}")
     assert "to join a cluster, a node needs its name" in run_here("start").err
     (tmp_path / "rocketray.toml").write_text("[start]\nqueues-per-process = 0\n")
-    assert "queues" in run_here("start").err
+    wrong = run_here("start")
+    assert wrong.code == 2
+    assert "queues per process are 0; give a number from 1 to 1024" in wrong.err
 
 
 def every_option() -> Iterator[tuple[list[str], TyperCommand, TyperOption]]:

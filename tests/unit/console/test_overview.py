@@ -66,7 +66,7 @@ def test_the_overview_says_how_much_it_leaves_out(
     console: ConsoleClient, node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     boxes = [LetterBox(f"g{number}", f"%DLQ%g{number}", 1, 0) for number in range(60)]
-    monkeypatch.setattr(node.letters, "boxes", lambda: boxes)
+    monkeypatch.setattr("rocketray.services.health.health.letter_boxes", lambda _: boxes)
     monkeypatch.setattr("rocketray.console.pages.overview_page._ROWS_MAX", 1)
     record = console.get("/overview.json").record
     found = len(troubles_of(read_health(node)))

@@ -16,12 +16,16 @@ from support.harness.patience import until
 from support.nodes.apps import make_app, put, running
 from support.nodes.local_node import LocalNode
 
+from rocketray.broker.retries.dead_letter_api import LetterBox
 from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.cli.nodes import status
+from rocketray.cli.nodes.trouble_status import show_troubles
 from rocketray.filters.subscription import Subscription
 from rocketray.hosting import apps_service
 from rocketray.messaging.consumers import member as member_module
 from rocketray.services.admin.dead_letter_service import DeadLetterService
+from rocketray.services.health.node_readings import NodeReadings
+from rocketray.services.health.troubles import HealthReadings
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +87,16 @@ def test_a_filter_that_fails_is_shown_of_a_member_of_a_client(node: LocalNode) -
         "all stored messages are on disk",
         "no log file is complete yet, so none was verified again",
     ]
+
+
+def test_of_an_app_it_says_what_it_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    readings = HealthReadings(NodeReadings("c", 12, {}), letters=[LetterBox("other", "T", 1, 0)])
+    show_troubles(readings, [], [], as_json=False)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == (
+        "nothing is wrong; looked at: 0 topics, 0 groups, 0 hosts of apps; see the others with: "
+        "rocketray status"
+    )
 
 
 def test_it_begins_with_what_is_wrong_and_says_so_if_nothing_is(node: LocalNode) -> None:

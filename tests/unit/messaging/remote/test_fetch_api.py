@@ -204,7 +204,7 @@ def test_errors_of_the_gateway_are_raised_at_the_member(
     node: LocalNode, service: RangeService
 ) -> None:
     fetches = client_of(FlightLink(service), FETCHES)
-    with pytest.raises(ShardUnavailableError):
+    with pytest.raises(ShardUnavailableError, match="Trade/7"):
         fetches.bounds("Trade", 7)
     with member(node, service) as far:
         stream = far._queues.streams[0]

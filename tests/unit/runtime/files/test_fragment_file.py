@@ -77,7 +77,7 @@ def test_a_change_of_any_byte_is_noticed(tmp_path: Path) -> None:
         [["Out", 1024, 0, 5, 1, 1]],
         [["Out", 0.0, 0, 5, 1, 1]],
         [["../x", 0, 0, 5, 1, 1]],
-        [["RMQ_SYS_TRANS_FRAGMENT_TOPIC", 0, 0, 5, 1, 1]],
+        [["RMQ_SYS_TRANS_HALF_TOPIC", 0, 0, 5, 1, 1]],
         [[3, 0, 0, 5, 1, 1]],
     ],
 )
@@ -86,7 +86,7 @@ def test_a_list_of_frames_that_cannot_be_is_refused(tmp_path: Path, frames: obje
     content = b"first" + footer + struct.pack("<4sIQ", b"RRH1", zlib.crc32(footer), len(footer))
     fragment = Fragment(new_fragment(BatchName("job", 0)), len(content), 1)
     (tmp_path / fragment.name).write_bytes(content)
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(CorruptRecordError, match="its footer: "):
         read_frames(tmp_path, fragment)
 
 

@@ -25,6 +25,7 @@ from rocketray.services.health.troubles import (
     time_until_read,
     troubles_of,
 )
+from rocketray.views.trouble_records import troubles_of_hosts
 
 NOW_MS = 1_800_000_000_000
 WELL = GroupDescription(
@@ -129,9 +130,22 @@ def test_what_is_not_known_is_not_well() -> None:
     assert len(troubles_of(replace(readings, node=node))) == 2
 
 
+@pytest.mark.parametrize(("number", "name"), [(0, "host 0"), ("sinks", "the sinks")])
+def test_a_host_that_does_not_answer_is_named(number: int | str, name: str) -> None:
+    host: dict[str, Any] = {
+        "host": number,
+        "app": "shop",
+        "state": "silent",
+        "lastError": None,
+        "sinks": [],
+    }
+    [trouble] = troubles_of_hosts([host], None)
+    assert trouble.text == f"{name} of app shop does not answer"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_worst_comes_first(seed: int) -> None:
-    """Five planted troubles, whatever order they were found in."""
+    """Planted troubles, whatever order they were found in."""
     group = replace(
         WELL,
         failing={1: FailingMessage(7, 2, None, "it burns")},

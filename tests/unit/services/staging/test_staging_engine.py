@@ -267,6 +267,9 @@ def test_a_damaged_file_closes_its_writer_and_no_other(tmp_path: Path) -> None:
 def test_messages_are_published_without_a_decision(broker: Broker) -> None:
     fragment = stage(broker, FIRST, rows_of(["a"]))
     broker.node.staging.publish(FIRST, [fragment])
+    broker.node.staging.publish(FIRST, [fragment])  # as after an answer that was lost
+    settle(broker)
+    broker.node.staging.publish(FIRST, [fragment])
     settle(broker)
     assert broker.node.staging.is_applied(FIRST)
     assert bodies_of(broker) == {"a": 1}

@@ -157,7 +157,7 @@ class Job:
 @examples(500)
 def test_each_message_of_each_batch_is_stored_once(seed: int) -> None:
     random = Random(seed)
-    memory = "/dev/shm"  # on a disk its thousand syncs take fragment a minute
+    memory = "/dev/shm"  # on a disk its thousand syncs take half a minute
     with tempfile.TemporaryDirectory(dir=memory) as directory:
         job = Job(Path(directory), random)
         job.trouble.chance = 0.15

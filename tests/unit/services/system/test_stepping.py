@@ -127,6 +127,3 @@ def test_the_end_waits_for_a_step_and_closes_each_service(
         assert both[1].called.wait(patience(30))
     services.close()
     assert all(one.is_closed for one in both), "a step that came later would have failed"
-    called = both[0].calls
-    services.wake()
-    assert both[0].calls == called
