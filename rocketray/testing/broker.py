@@ -37,7 +37,9 @@ from .faults import Faults
 from .member import Member
 from .stepped_node import SteppedNode
 
-_COMMIT_S = 0.5  # longer than a commit that waits for nothing
+SETTLE_ROUNDS = 10_000  # ten seconds or longer: a busy machine's rounds take longer, too
+_ROUND_S = 0.001
+_ALL_ROUNDS = 30  # times the limit: for an app that keeps sending itself messages
 
 
 class Broker(OfOneProcess, what="broker"):
@@ -54,6 +56,8 @@ class Broker(OfOneProcess, what="broker"):
 
         *predicates* are the modules from which groups may name class filters.
         """
+        self.settle_rounds = SETTLE_ROUNDS
+        """For how many rounds without a finished message :meth:`settle` waits."""
         self._is_temporary = data is None
         self.data = data or Path(tempfile.mkdtemp(prefix="rocketray-"))
         self.clock = self.clock_ms = clock or Clock()
@@ -114,21 +118,34 @@ class Broker(OfOneProcess, what="broker"):
             self._apps.remove(app)
             await app.stop()
 
-    async def settle(self, timeout_s: float = 10.0) -> None:
+    async def settle(self, rounds: int | None = None) -> None:
         """Wait until the apps have finished and committed all their messages.
 
+        It counts rounds, not seconds, which on a busy machine may pass without the apps. In a round
+        the handlers have the loop for a millisecond or longer, and the apps commit.
+
         Raises:
-            TimeoutError: they have not within *timeout_s* seconds of real time; it names the first
-                queue that is not finished, and what the apps' agents failed on last.
+            TimeoutError: no message was finished in *rounds* consecutive rounds, by default the
+                broker's ``settle_rounds``; or messages are finished and others come for 30 times
+                as many. It names the first queue that is not finished, and what the apps' agents
+                failed on last.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        while unfinished := await self._unfinished(deadline):
-            if loop.time() >= deadline:
+        limit = self.settle_rounds if rounds is None else rounds
+        count = idle = 0
+        before = self._progress()
+        while unfinished := await self._unfinished():
+            now = self._progress()
+            count, idle = count + 1, idle + 1 if now == before else 0
+            before = now
+            if idle >= limit or count >= limit * _ALL_ROUNDS:
                 found = "; ".join([unfinished, *self._failures()])
-                raise TimeoutError(f"not finished within {timeout_s:g} s: {found}")
+                raise TimeoutError(
+                    f"no message was finished in {idle:,} rounds: {found}"
+                    if idle >= limit
+                    else f"messages are finished and others come, after {count:,} rounds: {found}"
+                )
             # Handlers run on this loop, so each turn has to leave it to them.
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(_ROUND_S)
 
     # Results
 
@@ -177,19 +194,36 @@ class Broker(OfOneProcess, what="broker"):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def _unfinished(self, deadline: float) -> str:
+    async def _unfinished(self) -> str:
         """Return the position of the first app with unfinished work, in words."""
         for app in self._apps:
             if app.crash_reason is not None:
                 raise app.crash_reason
-            if not await self._commit(app, deadline):
+            if not await self._commit(app):
                 return "messages sent by an app are not stored"
         with self._stepped.lock:
             self._stepped.beat()
             self._stepped.step()
-            # Only a feed sets it; a test's own members are polled by the test.
-            of_apps = [member for member in self.members() if member.on_revoke is not None]
-            return next(filter(None, (each.unfinished(self._visible) for each in of_apps)), "")
+            return next(filter(None, map(self._unfinished_by, self._of_apps())), "")
+
+    def _unfinished_by(self, member: Member) -> str:
+        """Return the first queue that *member* has not finished to its end, in words."""
+        if member.is_moving:
+            return f"{member.topic}: queues are being reassigned"
+        for queue_id, finished in member.finished().items():
+            end = self._visible(member.topic, queue_id)
+            if finished < end:
+                return f"{member.topic}/{queue_id} at offset {finished} of {end}"
+        return ""
+
+    def _progress(self) -> list[dict[int, int]]:
+        """Return how far the apps' members are finished, in each of their queues."""
+        with self._stepped.lock:
+            return [member.finished() for member in self._of_apps()]
+
+    def _of_apps(self) -> list[Member]:
+        # Only a feed sets it; a test's own members are polled by the test.
+        return [member for member in self.members() if member.on_revoke is not None]
 
     def _failures(self) -> list[str]:
         """Return what each agent failed on last, a text each."""
@@ -197,11 +231,10 @@ class Broker(OfOneProcess, what="broker"):
         noted = [(each.name, each.statistics().last_failure) for each in agents]
         return [f"agent {name} failed last: {each.reason}" for name, each in noted if each]
 
-    async def _commit(self, app: Any, deadline: float) -> bool:
-        """Have *app* commit; False if it still waits for sends at the *deadline*, or soon after."""
+    async def _commit(self, app: Any) -> bool:
+        """Have *app* commit; False if it still waits for sends after a round."""
         task = self._commits.get(app) or asyncio.create_task(app.consumer.force_commit())
-        left_s = deadline - asyncio.get_running_loop().time()
-        done, _ = await asyncio.wait({task}, timeout=max(_COMMIT_S, left_s))
+        done, _ = await asyncio.wait({task}, timeout=_ROUND_S)
         if done:
             self._commits.pop(app, None)
         else:

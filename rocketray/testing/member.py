@@ -67,12 +67,6 @@ class Member(GroupConsumer):
         """Whether the next poll starts assigned queues or releases revoked ones."""
         return self._session.needs_rebalance or self._queues.has_to_open
 
-    def unfinished(self, visible: Callable[[str, int], int]) -> str:
-        """Return the first queue not finished to its end, in words; empty if there is none."""
-        if self.is_moving:
-            return f"{self.topic}: queues are being reassigned"
-        for queue_id, finished in self._session.finished().items():
-            end = visible(self.topic, queue_id)
-            if finished < end:
-                return f"{self.topic}/{queue_id} at offset {finished} of {end}"
-        return ""
+    def finished(self) -> dict[int, int]:
+        """Return the offset below which each queue is finished."""
+        return self._session.finished()

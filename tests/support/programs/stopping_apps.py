@@ -13,7 +13,7 @@ from typing import Any
 import faust
 from faust.serializers.codecs import Codec
 from mode.supervisors import OneForOneSupervisor
-from support.harness.patience import patience, until
+from support.harness.patience import until
 from support.nodes.register_servers import free_port
 
 import rocketray as rr
@@ -35,7 +35,7 @@ class Program:
     async def send(self) -> None:
         """Send a message and wait until it is handled."""
         await self.topic.send(key="k", value="1")
-        await self.broker.settle(patience(10))
+        await self.broker.settle()
 
     def read(self, each: Callable[[Any], Any] = lambda _: None, **options: Any) -> Any:
         """Declare an agent that calls *each* with every value."""
@@ -104,7 +104,7 @@ def _managed_sets(program: Program) -> None:
 
     async def use() -> None:
         await table.manager.add("k", "member")
-        await program.broker.settle(patience(10))
+        await program.broker.settle()
 
     program.use = use
     program.kept = lambda: {key: set(members) for key, members in table.data.data.items()}
@@ -277,7 +277,7 @@ def _values(program: Program) -> None:
 
     async def use() -> None:
         await orders.send(value=_Order(amount=2))
-        await program.broker.settle(patience(10))
+        await program.broker.settle()
 
     program.use = use
 

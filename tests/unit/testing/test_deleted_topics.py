@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.harness.patience import patience, until
+from support.harness.patience import until
 
 import rocketray as rr
 from rocketray.groups.member_options import StartFrom
@@ -74,7 +74,7 @@ def test_the_agent_waits_and_the_others_go_on(
             put(broker, "A", "second")
             await until(lambda: one.seen["A"] == ["first", "second"])
             assert agent.statistics().last_failure is None
-            await broker.settle(patience(10))
+            await broker.settle()
 
     asyncio.run(scenario())
     (said,) = [each.message for each in caplog.records if "was deleted" in each.message]
@@ -106,7 +106,7 @@ def test_an_app_whose_changelog_is_deleted_ends_and_its_table_begins_anew(broker
         async with broker.running(one.app):
             put(broker, "A", "first")
             await until(lambda: one.seen["A"] == ["first"])
-            await broker.settle(patience(10))
+            await broker.settle()
             broker.topics.delete("app-counts-changelog")
             put(broker, "A", "second")
             await until(lambda: one.app.crashed)
@@ -114,7 +114,7 @@ def test_an_app_whose_changelog_is_deleted_ends_and_its_table_begins_anew(broker
         again = Reading(broker, tables=True)
         async with broker.running(again.app):
             await until(lambda: again.seen["A"] == ["second"])
-            await broker.settle(patience(10))
+            await broker.settle()
             assert dict(again.app.tables["counts"].items()) == {"second": 1}
 
     asyncio.run(scenario())
