@@ -38,13 +38,14 @@ from rocketray.runtime.ray_process.ray_runtime import output_files, starter_path
 from rocketray.topology.app.agent_statistics import AgentStatistics
 from rocketray.topology.app.app import App
 from rocketray.topology.app.app_log import note_worker_log, show_worker_log
+from rocketray.topology.app.loop_stall import LoopStall
 from rocketray.topology.app.running import run_until
 
 from .app_path import import_from, load_app
 from .code_version import CodeVersion, code_version
 from .host_failure import HostFailure
 from .host_plan import HostPlan
-from .host_status import HostStatus
+from .host_status import LOOP_TIMEOUT_S, HostStatus
 from .stored_failures import store_failure
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ SETTLE_S = 1.0
 # The caller asks for the outcome at once, and Ray restarts the actor for ever: twelve attempts a
 # minute instead of as many as the machine can start.
 FAILED_START_PAUSE_S = 5.0
+_Statistics = tuple[tuple[AgentStatistics, ...], tuple[tuple[str, int], ...]]
+"""Of each agent, and the queues that are read: a topic and a queue id each."""
 _UPLOADED = "see that no .gitignore or .rayignore leaves it out of the upload"
 
 
@@ -190,13 +193,25 @@ class AppHost(ABC):
 class ConsumerHost(AppHost):
     """The actor of agents; its thread runs the app's loop."""
 
+    _known: _Statistics = (), ()
+    """What the loop answered last, for a status while a handler blocks it."""
+    _loop: asyncio.AbstractEventLoop
+
     def status(self) -> HostStatus:
         """Return the app's current status."""
         app = self._app
         if app is None or not app.started or app.should_stop:
             return self._status(is_running=False)
-        agents, queues = asyncio.run_coroutine_threadsafe(_statistics(app), self._loop).result()
-        return replace(self._status(is_running=True), agents=agents, queues=queues)
+        status = replace(self._status(is_running=True), stall=_stall(app))
+        asked = asyncio.run_coroutine_threadsafe(_statistics(app), self._loop)
+        try:
+            agents, queues = asked.result(LOOP_TIMEOUT_S)
+        except TimeoutError:
+            asked.cancel()
+            agents, queues = self._known
+            status = replace(status, stall=_stall(app))  # which may have begun meanwhile
+        self._known = agents, queues
+        return replace(status, agents=agents, queues=queues)
 
     def stop(self) -> HostFailure | None:
         """Drain the agents, commit, and leave the groups; return the failure if there was one."""
@@ -256,6 +271,10 @@ def _crash(app: App) -> BaseException | None:
     return app.crash_reason or ActorError("the app crashed without a reason")
 
 
+def _stall(app: App) -> LoopStall | None:
+    return None if app.loop_watch is None else app.loop_watch.stall()
+
+
 async def _note_log(app: App, name: str | None) -> None:
     """Note the log of a host of a cluster, if the node's directory is on its machine."""
     connection = await app.connect()
@@ -263,6 +282,6 @@ async def _note_log(app: App, name: str | None) -> None:
         note_worker_log(connection.files("noting its log"), name, output_files())
 
 
-async def _statistics(app: App) -> tuple[tuple[AgentStatistics, ...], tuple[tuple[str, int], ...]]:
+async def _statistics(app: App) -> _Statistics:
     agents = tuple(agent.statistics() for agent in app.agents.values())
     return agents, tuple(sorted(map(tuple, app.consumer.assignment())))

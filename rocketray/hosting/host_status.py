@@ -7,6 +7,7 @@ from typing import Literal
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.topology.app.agent_statistics import AgentStatistics
+from rocketray.topology.app.loop_stall import LoopStall
 from rocketray.topology.app.sink_statistics import SinkStatistics
 
 from .code_version import CodeVersion
@@ -21,6 +22,8 @@ HostNumber = int | Literal["sinks"]
 HostState = Literal["running", "starting", "restarting", "silent"]
 STATUS_TIMEOUT_S = 5.0
 """A host that does not report within this time is silent."""
+LOOP_TIMEOUT_S = 3.0
+"""A host whose loop does not answer within this time reports without asking it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,8 @@ class HostStatus:
     ``plan`` is what further hosts need. ``queues`` are pairs of a topic and a queue id. An app that
     ``has_failed`` starts again soon, in another process. ``logs`` are the files with the process's
     output, and with its log, on its ``machine``. The host of an app's ``sinks`` has no agents.
-    ``version`` is that of the code, once it is imported.
+    ``version`` is that of the code, once it is imported. ``stall`` is what blocks the app's loop,
+    so that agents and queues are those of an earlier answer or missing, or what blocked it last.
     """
 
     plan: HostPlan
@@ -43,6 +47,7 @@ class HostStatus:
     logs: tuple[str, ...] = ()
     sinks: tuple[SinkStatistics, ...] = ()
     version: CodeVersion | None = None
+    stall: LoopStall | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,14 @@ def _of_host(host: dict[str, Any]) -> Iterator[Trouble]:
     elif host["state"] in _FAILING:
         why = f": {error['type']}: {error['message']}" if error else ""
         yield Trouble(TroubleKind.APP, f"{name} {_FAILING[host['state']]}{why}", see)
+    if (stall := host["stall"]) and not stall["isOver"]:
+        yield Trouble(
+            TroubleKind.APP,
+            f"{name}: {stall['text']}",
+            "no other agent, timer or commit of the app runs meanwhile: have the handler await what "
+            "it waits for, or call it with asyncio.to_thread",
+            topic=stall.get("topic"),
+        )
     for sink in host["sinks"]:
         if sink["state"] in _FAILING:
             text = f"sink {sink['sink']} of app {host['app']} {_FAILING[sink['state']]}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.hosting.host_status import Host
     from rocketray.topology.app.agent_statistics import AgentStatistics
+    from rocketray.topology.app.loop_stall import LoopStall
     from rocketray.topology.app.sink_statistics import SinkStatistics
 
 _HOST_COLUMNS = ("app", "host", "machine", "pid", "state", "restarts", "version", "queues")
@@ -192,6 +193,7 @@ def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
             if sink.error is not None:
                 what = _FAILED.get(sink.state.value, _WELL)
                 yield f"{host.app} sink {sink.name} {what}: {sink.failure()}"
+    yield from _stalls(hosts)
     for host in hosts:
         for agent in _agents(host):
             if agent.last_failure is not None:
@@ -204,6 +206,12 @@ def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
                     f"{host.app} host {host.number} agent {agent.name}: {agent.decode_failures} "
                     "failures to decode a message"
                 )
+
+
+def _stalls(hosts: Sequence[Host]) -> Iterator[str]:
+    for host in hosts:
+        if host.status is not None and (stall := host.status.stall) is not None:
+            yield f"{host.app} host {host.number} at {as_time(stall.time_ms)}: {stall}"
 
 
 def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
@@ -373,11 +381,25 @@ def host_fields(host: Host) -> dict[str, Any]:
         "version": status and status.version and status.version.digest,
         "loaded": status and status.version and status.version.loaded_ms,
         "logs": list(status.logs) if status else [],
+        "stall": status and status.stall and _stall_fields(status.stall),
         "agents": [_agent_fields(each) for each in _agents(host)],
         "sinks": [_sink_fields(each) for each in sinks_of(host)],
         "queues": [
             {"topic": topic, "queueId": queue} for topic, queue in (status.queues if status else ())
         ],
+    }
+
+
+def _stall_fields(stall: LoopStall) -> dict[str, Any]:
+    place = json_fields(stall.place) if stall.place else {}
+    return {
+        "time": stall.time_ms,
+        "seconds": round(stall.seconds, 3),
+        "isOver": stall.is_over,
+        "who": stall.who,
+        "frame": stall.frame,
+        **place,
+        "text": str(stall),
     }
 
 

@@ -63,6 +63,7 @@ from .declared import (
     check_interval,
 )
 from .leadership import Leadership
+from .loop_watch import LoopWatch, watch_loop
 from .option_types import DeclaredTopicOptions, Handler, MakeTable, SinkOptions
 from .replies import Replies
 from .running import run_until_signalled
@@ -123,6 +124,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.client_id = f"{socket.gethostname()}@{id}"
         """The name of its members in broadcast groups; each instance needs its own."""
         self._instance = unique_here()  # a fork is another instance
+        self.loop_watch: LoopWatch | None = None  # from the start on
         super().__init__(id, **with_defaults(options))
         show_warnings()
 
@@ -443,6 +445,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def start(self) -> None:
         """Start it on the running loop, whatever was read of it before."""
         use_running_loop(self)
+        self.loop_watch = watch_loop(self)
         await super().start()
 
     async def on_started(self) -> None:
@@ -460,6 +463,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         await self.leadership.stop()
         await self._outboxes.close()
         await self._reply_consumer.delete_topic()
+        if self.loop_watch is not None:
+            self.loop_watch.stop()
 
     def _join_group(self, channel: Any, agent_name: str, membership: GroupMembership) -> None:
         """Check the group's name and that its members subscribe alike."""

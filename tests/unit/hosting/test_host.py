@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ray._private.async_compat import has_async_methods
-from support.harness.patience import patience
+from support.harness.patience import patience, wait_until
 from support.nodes.local_node import LocalNode
 
 from rocketray.base.cluster import DEFAULT_CLUSTER, Cluster
@@ -73,6 +73,27 @@ def test_a_host_runs_its_app_and_drains_it(start: Callable[..., ConsumerHost]) -
     assert one.stop() is None
     assert not one.status().is_running
     assert one.stop() is None, "twice is once"
+
+
+def test_a_host_whose_handler_blocks_the_loop_answers_and_says_so(
+    start: Callable[..., ConsumerHost], node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "LOOP_TIMEOUT_S", 0.05)
+    may_go_on = threading.Event()
+    monkeypatch.setattr(node, "may_go_on", may_go_on, raising=False)
+    text = GOOD + "@app.task\nasync def blocks():\n    host_node.node.may_go_on.wait()\n"
+    one = start("blocking_app", text)
+    try:
+        wait_until(lambda: one.status().stall is not None, "it does not say what blocks it")
+        status = one.status()
+        assert status.is_running
+        assert status.stall is not None
+        assert not status.stall.is_over
+        assert status.stall.frame.endswith("in blocks, in threading.py wait")
+    finally:
+        may_go_on.set()
+    assert one.start() is None
+    wait_until(lambda: bool(one.status().agents), "it does not answer with its agents again")
 
 
 @pytest.mark.parametrize("name", FAILING)

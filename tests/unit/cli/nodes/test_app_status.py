@@ -11,6 +11,7 @@ from rocketray.broker.shards.shard_api import ScrubState
 from rocketray.cli.nodes.app_status import (
     failures_of,
     groups_of,
+    host_fields,
     idle_instances,
     queues_of,
     show_groups,
@@ -28,9 +29,13 @@ from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.hosting.host_failure import HostFailure
 from rocketray.hosting.host_plan import HostPlan
 from rocketray.hosting.host_status import Host, HostStatus
+from rocketray.runtime.process_logs.log_line import MessagePlace
+from rocketray.services.health.troubles import TroubleKind
 from rocketray.store.recovery.problem import Problem
 from rocketray.topology.app.agent_statistics import AgentStatistics
+from rocketray.topology.app.loop_stall import LoopStall
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
+from rocketray.views.trouble_records import troubles_of_hosts
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 1_790_000_000_000, "node-2")
 AGENT = AgentStatistics(
@@ -94,6 +99,36 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
         f"{agent}7 failures to decode a message\n",
     ]
     assert max(map(len, f"{hosts}\n{agents}".splitlines())) <= 80
+
+
+def test_what_blocks_a_loop_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    place = MessagePlace("Orders", 0, 17, None, "7F00")
+    stall = LoopStall(FAILURE.time_ms, 12.34, False, "agent charge", place, "/apps/shop.py:12 in f")
+    host = Host("shop", 0, "running", 0, replace(STATUS, stall=stall))
+    show_hosts([host], as_json=False)
+    said = "agent charge has blocked the loop for 12.3 s at /apps/shop.py:12 in f"
+    when = output.as_time(FAILURE.time_ms)
+    shown = f"shop host 0 at {when}: {said} [Orders queue 0 offset 17 id 7F00]"
+    assert shown in capsys.readouterr().out
+    record = host_fields(host)
+    assert record["stall"] == {
+        "time": FAILURE.time_ms,
+        "seconds": 12.34,
+        "isOver": False,
+        "who": "agent charge",
+        "frame": "/apps/shop.py:12 in f",
+        "topic": "Orders",
+        "queueId": 0,
+        "queueOffset": 17,
+        "lastQueueOffset": None,
+        "messageId": "7F00",
+        "text": f"{said} [Orders queue 0 offset 17 id 7F00]",
+    }
+    (trouble,) = troubles_of_hosts([record], None)
+    assert (trouble.kind, trouble.topic) == (TroubleKind.APP, "Orders")
+    assert trouble.text.startswith("host 0 of app shop: agent charge has blocked the loop for 12.3")
+    over = replace(STATUS, stall=replace(stall, is_over=True))
+    assert troubles_of_hosts([host_fields(replace(host, status=over))], None) == []
 
 
 def test_a_host_that_does_not_answer_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
