@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.admin.seeking import OffsetMove
+    from rocketray.services.health.day_totals import DayReadings
 
 _KEYS = (
     "queueId",
@@ -59,6 +60,15 @@ def described_topic(config: TopicConfig, statistics: Sequence[ShardStatistics]) 
     ]
     kept = any(shard.keeps_bitmaps for shard in statistics)
     return {**topic_record(config), "bitmapsKept": kept, "queueList": queues}
+
+
+def days_record(found: DayReadings, topic: str) -> dict[str, Any]:
+    """Return what a topic stored today and yesterday, or why that is ``unknown``."""
+    total = found.topics.get(topic, "it was not asked for")
+    if isinstance(total, str):
+        return {"unknown": total}
+    begins = {"yesterdayMs": found.yesterday_ms, "todayMs": found.today_ms}
+    return {"unknown": None, **begins, **json_fields(total)}
 
 
 def disk_records(node: NodeClient, topics: Mapping[str, TopicConfig]) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from rocketray.store.queues.ext_unit import ExtUnit
 from rocketray.store.recovery.problem import Problem
 from rocketray.store.retention import RetentionPolicy
 
+from .day_counts import DayCounts
+
 _PIECE_BYTES = 64 * 1024  # Ray moves an argument over 100 kB through two object stores: 5 ms more
 _PIECES_MAX = 16  # more take longer than that
 
@@ -156,6 +158,12 @@ class ShardProcessApi(Protocol):
 
     def statistics(self) -> list[ShardStatistics]:
         """Return counters and offsets of each shard that is open."""
+
+    def midnights(self) -> tuple[int, int]:
+        """Return when yesterday and today began on its machine, in ms since 1970."""
+
+    def stored_by_day(self, yesterday_ms: int, today_ms: int, topic: str | None) -> list[DayCounts]:
+        """Return what each open shard stored since then, of one topic or of all."""
 
 
 class LookupApi(Protocol):

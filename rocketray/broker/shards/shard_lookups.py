@@ -9,6 +9,7 @@ from itertools import chain
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, StoredMessage
 
+from .day_counts import DayCounts, count_days
 from .shard_api import StoredFacts
 from .shard_writer import ShardWriter
 
@@ -61,6 +62,12 @@ class ShardLookups:
         with self.writer.reading():
             reads = self.writer.store.reads
             return reads.queue_offset_by_time(self.topic, self.queue_id, time_ms)
+
+    def stored_by_day(self, yesterday_ms: int, today_ms: int) -> DayCounts:
+        """Return how many messages were stored since then."""
+        with self.writer.reading():
+            reads = self.writer.store.reads
+            return count_days(reads, self.topic, self.queue_id, yesterday_ms, today_ms)
 
     def query(
         self, key: str, max_count: int = QUERY_MAX, begin_ms: int = 0, end_ms: int = 2**63 - 1

@@ -117,7 +117,7 @@ class ShardProcess:
         self._tables = threading.Lock()  # taken after the other one; never held while waiting
         # Replaced, never changed: calls and reports read it without a lock.
         self._shards: dict[tuple[str, int], OwnedShard] = {}
-        self.reports = ShardReports(lambda: self._shards)
+        self.reports = ShardReports(lambda: self._shards, clock_ms)
         """What the process tells of its open shards."""
         self._closed: dict[tuple[str, int], _Closed] = {}
         self._disks: dict[int, DiskShards] = {}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
+from rocketray.errors import StoreClosedError
+
+from .day_counts import DayCounts, midnights
 from .owned_shard import OwnedShard
 from .shard_api import ScrubState, ShardStatistics
 
@@ -11,13 +15,30 @@ from .shard_api import ScrubState, ShardStatistics
 class ShardReports:
     """The object behind ``ShardProcessApi``; any thread may call."""
 
-    def __init__(self, shards: Callable[[], Mapping[tuple[str, int], OwnedShard]]) -> None:
+    def __init__(
+        self,
+        shards: Callable[[], Mapping[tuple[str, int], OwnedShard]],
+        clock_ms: Callable[[], int],
+    ) -> None:
         """Take a function that returns the shards that are open now, by topic and queue."""
-        self._shards = shards
+        self._shards, self._clock_ms = shards, clock_ms
 
     def statistics(self) -> list[ShardStatistics]:
         """See ``ShardProcessApi``."""
         return [shard.statistics() for shard in self._shards().values()]
+
+    def midnights(self) -> tuple[int, int]:
+        """See ``ShardProcessApi``."""
+        return midnights(self._clock_ms())
+
+    def stored_by_day(self, yesterday_ms: int, today_ms: int, topic: str | None) -> list[DayCounts]:
+        """See ``ShardProcessApi``; a shard that closes meanwhile is left out."""
+        found = []
+        for (name, _), shard in self._shards().items():
+            if topic in (None, name):
+                with suppress(StoreClosedError):
+                    found.append(shard.lookups.stored_by_day(yesterday_ms, today_ms))
+        return found
 
     def unflushed(self) -> dict[str, int]:
         """Return the age in ms of the oldest message that is not on disk, by ``topic/queue``."""

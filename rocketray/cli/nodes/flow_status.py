@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketray.base.json_fields import json_fields
 from rocketray.base.system_topics import is_system_topic
 from rocketray.cli.terminal.output import TextTable, emit
+from rocketray.views.node_records import days_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rocketray.groups.group_descriptions import GroupDescription
+    from rocketray.services.health.day_totals import DayReadings
     from rocketray.services.health.node_readings import NodeReadings
 
 _GroupKey = tuple[str, str]
@@ -135,28 +137,61 @@ def flows_between(before: FlowSample | None, after: FlowSample) -> Flows:
     return Flows(seconds, topics, groups)
 
 
-def show_flows(flows: Flows, *, as_json: bool) -> None:
-    """Print two tables, and why something is unknown; as JSON, one object ``rates``."""
+def show_flows(flows: Flows, days: DayReadings | None = None, *, as_json: bool) -> None:
+    """Print two tables, and why something is unknown; as JSON, objects ``rates`` and ``stored``.
+
+    *days* adds to each topic what it stored today and yesterday.
+    """
     record = {
         "seconds": None if flows.seconds is None else round(flows.seconds, 3),
         "topics": [json_fields(each) for each in flows.topics],
         "groups": [json_fields(each) for each in flows.groups],
     }
-    emit({"rates": record}, _shown_flows(flows), as_json=as_json)
+    records: list[dict[str, Any]] = [{"rates": record}]
+    if days is not None:
+        stored = [{"topic": one.topic, **days_record(days, one.topic)} for one in flows.topics]
+        records.append({"stored": stored})
+    emit(records, _shown_flows(flows, days), as_json=as_json)
 
 
-def _shown_flows(flows: Flows) -> Iterator[str | TextTable]:
+def shown_days(days: DayReadings, topic: str) -> str:
+    """Return what a topic stored today and yesterday, as a sentence."""
+    today, yesterday = _of_days(days, topic)
+    total = days.topics.get(topic)
+    why = f", because {total}" if isinstance(total, str) else ""
+    return f"messages stored today: {today}, yesterday: {yesterday}{why}"
+
+
+def _of_days(days: DayReadings | None, topic: str) -> tuple[str, ...]:
+    """Return the cells of today and yesterday; none without *days*."""
+    if days is None:
+        return ()
+    total = days.topics.get(topic, "")
+    if isinstance(total, str):
+        return "unknown", "unknown"
+    return (
+        f"{'at least ' if total.today_is_least else ''}{total.today:,}",
+        f"{'at least ' if total.yesterday_is_least else ''}{total.yesterday:,}",
+    )
+
+
+def _shown_flows(flows: Flows, days: DayReadings | None) -> Iterator[str | TextTable]:
     shown = partial(_shown, is_measured=flows.seconds is not None)
     for columns, rows in (
-        (("topic", "stored/s"), [(one.topic, shown(one.stored_per_s)) for one in flows.topics]),
+        (
+            ("topic", "stored/s", *(() if days is None else ("today", "yesterday"))),
+            [
+                (one.topic, shown(one.stored_per_s), *_of_days(days, one.topic))
+                for one in flows.topics
+            ],
+        ),
         (
             ("group", "topic", "finished/s", "lag"),
             [(one.group, one.topic, shown(one.finished_per_s), _lag(one)) for one in flows.groups],
         ),
     ):
         if rows:
-            right = columns[-2 if len(columns) > 2 else -1 :]
-            yield from ("", TextTable(columns, rows, right))
+            yield from ("", TextTable(columns, rows, [*{*columns} - {"group", "topic"}]))
     if flows.topics or flows.groups:
         yield (
             "rates: not measured; rocketray status --over 2 does so"

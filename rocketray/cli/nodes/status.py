@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.hosting.host_status import Host
     from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.services.health.day_totals import DayReadings
     from rocketray.services.health.troubles import HealthReadings
 
 _WATCHED_EVERY_S = 2.0  # two reports of each member
@@ -80,6 +81,10 @@ def status(
     topic, and finished by each group, in a second. A member reports what it finished each second,
     so a longer time is more exact. The lag counts messages that match the filter of the group, as
     "groups lag" does. What is unknown says why, and is not 0.
+
+    A topic also has the messages that it stored today and yesterday, since midnight in the zone of
+    the node; "at least" says that retention may have removed some. --json has them in one object
+    with the key "stored".
 
     A table has the app's sinks: the last micro-batch of each, its rows, the rows that it wrote in a
     second, and behind, the messages that it has not read yet.
@@ -172,7 +177,8 @@ class _View:
             show_groups(answer.chosen or (), as_json=as_json)
         if flows is not None:
             chosen = answer.chosen or ()
-            show_flows(flows if self._app is None else flows.of(chosen), as_json=as_json)
+            shown = flows if self._app is None else flows.of(chosen)
+            show_flows(shown, self._days(shown), as_json=as_json)
         show_unflushed(answer.unflushed, as_json=as_json)
         show_scrubs(answer.scrubs, as_json=as_json)
         if as_json or answer.health is None:
@@ -213,6 +219,14 @@ class _View:
         only = None if self._app is None else answer.chosen or ()
         show_troubles(health, answer.hosts, only, as_json=self._common.as_json)
         return flows_between(before, after)
+
+    def _days(self, flows: Flows) -> DayReadings:
+        """Return what the topics of *flows* stored today and yesterday."""
+        from rocketray.services.health.day_totals import read_days  # NumPy
+
+        shown = {each.topic for each in flows.topics}
+        topics = self._node.topics.all().items()
+        return read_days(self._node, {name: topic for name, topic in topics if name in shown})
 
     def _hosts_or_program(
         self, groups: Sequence[GroupDescription]

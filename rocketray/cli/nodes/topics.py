@@ -28,12 +28,15 @@ from rocketray.cli.terminal.quantities import (
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
-from rocketray.views.node_records import described_topic, topic_record
+from rocketray.views.node_records import days_record, described_topic, topic_record
+
+from .flow_status import shown_days
 
 if TYPE_CHECKING:
     from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.broker.topics.topic_start import TopicProgress
     from rocketray.messaging.api.node_client import NodeClient
+    from rocketray.services.health.day_totals import DayReadings
     from rocketray.store.retention import RetentionPolicy
 
 topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
@@ -196,12 +199,18 @@ def describe(topic: TopicArgument, *, common: CommonOptions) -> None:
     minOffset is the first message that is stored, maxOffset the next one to come. A storeHost only
     makes the ids of the queue's messages unique: nothing listens there.
 
+    A line says how many messages were stored today and yesterday, since midnight in the zone of the
+    node. They are counted in the store; "at least" says that retention may have removed some.
+
     Examples:
         rocketray topics describe Trade
         rocketray topics describe Trade --json
     """
+    from rocketray.services.health.day_totals import read_days  # NumPy
+
     with ask(common.data) as connection:
-        _show(connection, connection.topics.get(topic), common)
+        config = connection.topics.get(topic)
+        _show(connection, config, common, read_days(connection, {topic: config}))
 
 
 @topics.command()
@@ -294,8 +303,14 @@ def _is_wanted(topic: str) -> bool:
     return False
 
 
-def _show(node: NodeClient, config: TopicConfig, common: CommonOptions) -> None:
+def _show(
+    node: NodeClient, config: TopicConfig, common: CommonOptions, days: DayReadings | None = None
+) -> None:
     record = described_topic(config, node.shard_statistics(config.name))
+    stored = []
+    if days is not None:
+        record["stored"] = days_record(days, config.name)
+        stored.append(shown_days(days, config.name))
     columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
     head = (
         f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
@@ -304,7 +319,7 @@ def _show(node: NodeClient, config: TopicConfig, common: CommonOptions) -> None:
     )
     table = TextTable(columns, [[each[name] for name in columns] for each in record["queueList"]])
     note = "store hosts only make message ids unique; nothing listens there"
-    common.emit(record, (head, table, note))
+    common.emit(record, (head, *stored, table, note))
 
 
 @usage_error()

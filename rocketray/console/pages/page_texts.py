@@ -262,6 +262,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "sql_rejected": ("left out by SQL", "被 SQL 过滤"),
     "state": ("state", "状态"),
     "stored": ("stored", "存储时间"),
+    "stored.today": ("Stored today", "今日写入"),
+    "stored.yesterday": ("Stored yesterday", "昨日写入"),
     "stored_rates": ("Messages stored a second", "每秒写入消息数"),
     "stream.lost": (
         "The console does not answer; it is asked again.",

@@ -12,8 +12,10 @@ from rocketray.console.changes.group_forms import would_change
 from rocketray.errors import ConfigError
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient, lag_of, of_disks_there
+from rocketray.services.health.day_totals import read_days
 from rocketray.views.filter_records import named_filter_record
 from rocketray.views.node_records import (
+    days_record,
     described_topic,
     group_record,
     plan_record,
@@ -67,6 +69,7 @@ def topic(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
     shards = of_disks_there(node).shard_statistics(config.name)
     known_queues = {shard.queue_id for shard in shards}
     record = described_topic(config, shards)
+    record["stored"] = days_record(read_days(node, {config.name: config}), config.name)
     record["unknownQueues"] = [one for one in range(config.queues) if one not in known_queues]
     readers = [one for one in node.groups.all() if one.topic == config.name]
     samples = context.samples

@@ -85,6 +85,8 @@ def test_a_topic(console: ConsoleClient, node: LocalNode) -> None:
     record = console.get("/topic.json?topic=Trade").record
     described = described_topic(node.topics.get("Trade"), node.shard_statistics("Trade"))
     assert record.items() >= json.loads(json.dumps(described)).items()
+    assert record["stored"]["today"] + record["stored"]["yesterday"] == COUNT
+    assert text_in("en", "stored.today") in console.get("/topic?topic=Trade").text
     rows = console.figures("/topic?topic=Trade")
     assert ["0", "0", str(COUNT // 2), str(COUNT // 2)] in [row[:4] for row in rows]
 

@@ -14,7 +14,9 @@ from rocketray.cli.nodes.flow_status import (
     growth_between,
     sample_of,
     show_flows,
+    shown_days,
 )
+from rocketray.services.health.day_totals import DayReadings, DayTotals
 from rocketray.services.health.node_readings import NodeReadings
 
 KEY = ("shop", "Orders")
@@ -86,6 +88,42 @@ def test_a_lag_that_nobody_could_count_is_unknown(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert "shop on Orders: unknown, because lag: the filter does not answer" in shown
     assert "0.0  unknown" in shown
+
+
+def test_totals_of_days_stand_beside_the_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    found = flows(100, 150, (7, "exact"))
+    known = DayReadings(1, 2, {"Orders": DayTotals(1_234, 99, False, True)})
+    show_flows(found, known, as_json=False)
+    shown = capsys.readouterr().out
+    assert ["Orders", "25.0", "1,234", "at", "least", "99"] in [
+        line.split() for line in shown.splitlines()
+    ]
+    assert shown_days(known, "Orders") == "messages stored today: 1,234, yesterday: at least 99"
+    show_flows(found, known, as_json=True)
+    rates, stored = map(json.loads, capsys.readouterr().out.splitlines())
+    assert rates["rates"]["topics"]
+    assert stored == {
+        "stored": [
+            {
+                "topic": "Orders",
+                "unknown": None,
+                "yesterdayMs": 1,
+                "todayMs": 2,
+                "today": 1234,
+                "yesterday": 99,
+                "todayIsLeast": False,
+                "yesterdayIsLeast": True,
+            }
+        ]
+    }
+    unknown = DayReadings(topics={"Orders": "queue 0: it burns"})
+    show_flows(found, unknown, as_json=False)
+    assert ["Orders", "25.0", "unknown", "unknown"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+    assert shown_days(unknown, "Orders") == (
+        "messages stored today: unknown, yesterday: unknown, because queue 0: it burns"
+    )
 
 
 def test_no_time_gives_no_rate() -> None:

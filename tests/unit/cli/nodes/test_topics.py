@@ -151,3 +151,14 @@ def test_a_topic_is_not_removed_without_a_yes(node: LocalNode, answer: str, says
     done = run_here("topics", "delete", "Big", stdin="y\n")
     assert done.out.strip() == "topic Big was removed"
     assert "Big" not in node.topics.all()
+
+
+def test_a_topic_says_what_it_stored_today_and_yesterday(node: LocalNode) -> None:
+    node.topics.ensure("Trade", 2)
+    with node.producer() as producer:
+        for number in range(5):
+            producer.send("Trade", b"x", queue_id=number % 2)
+    [record] = run_here("topics", "describe", "Trade", "--json").lines()
+    assert record["stored"]["today"] + record["stored"]["yesterday"] == 5
+    shown = run_here("topics", "describe", "Trade").out
+    assert shown.splitlines()[1].startswith("messages stored today: ")
