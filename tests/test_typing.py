@@ -126,6 +126,10 @@ async def send() -> None:
 """
 
 
+ANYTHING = "from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n"
+STUBS = {"fastavro.pyi": ANYTHING, "payment_pb2.pyi": ANYTHING}
+"""Types of what the programs of a page import, and the tests do not have."""
+
 pytestmark = pytest.mark.lint
 CACHE = ROOT / ".mypy_cache" / "programs"  # kept: half a minute of a processor
 SLIPS = PROGRAM + "\n".join(LINES) + STREAMS
@@ -154,7 +158,12 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """
     directory = tmp_path_factory.mktemp("programs")
     programs = {**page_programs(), "slips.py": SLIPS}
-    for name, text in programs.items():
+    imported = {
+        block.title: block.text
+        for block in blocks_of(ROOT / "docs/how-to/codecs.md")
+        if block.title == "framing.py"
+    }
+    for name, text in {**programs, **STUBS, **imported}.items():
         (directory / name).write_text(text)
     installed = not Path(str(rr.__file__)).is_relative_to(ROOT / "rocketray")
     options = ["--config-file=", "--follow-imports=silent", f"--cache-dir={CACHE}"]

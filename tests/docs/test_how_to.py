@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import sqlite3
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from types import ModuleType
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from support.harness.page_runner import blocks_of
+from support.harness.page_modules import modules_of
 from support.harness.patience import until
 from support.harness.source_tree import ROOT
 from support.nodes.local_node import LocalNode
@@ -38,14 +37,7 @@ def load(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Load:
     monkeypatch.setattr(rr, "AsyncProducer", broker.async_producer, raising=False)
 
     def module_of(page: str) -> ModuleType:
-        [block] = [
-            block
-            for block in blocks_of(ROOT / "docs/how-to" / f"{page}.md")
-            if block.title.endswith(".py")
-        ]
-        module = ModuleType(block.title.removesuffix(".py"))
-        monkeypatch.setitem(sys.modules, module.__name__, module)  # where records find their types
-        exec(compile(block.text, block.title, "exec"), vars(module))
+        [module] = modules_of(ROOT / "docs/how-to" / f"{page}.md", monkeypatch)
         return module
 
     return module_of
