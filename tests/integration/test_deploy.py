@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+import yaml
 from support.harness.command_server import CommandServer, Done
 from support.harness.deployment import DEPLOY, at, container, documents, environ_of, path_with
 from support.harness.patience import patience, wait_until
@@ -187,6 +190,64 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
         process.terminate()
         assert process.wait(patience(60)) == 0
     assert subprocess.run(is_ready, env=environ, check=False).returncode == 1
+
+
+@pytest.mark.slow
+def test_what_the_containers_run_answers_and_ends_at_sigterm(tmp_path: Path) -> None:
+    """The commands of compose.yaml as processes: the console's port is any, on all addresses."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    data = tmp_path / "data"
+    named = dict(
+        zip(
+            services["node"]["environment"],
+            at(tmp_path, [*services["node"]["environment"].values()]),
+            strict=True,
+        )
+    )
+    environ = {**os.environ, "PATH": path_with(tmp_path / "bin", {}), **named}
+    environ.pop("RAY_ADDRESS", None)
+    logs = {name: tmp_path / f"{name}.log" for name in ("node", "program", "console")}
+    is_healthy = at(tmp_path, services["node"]["healthcheck"]["test"][1:])
+
+    def health() -> int:
+        return subprocess.run(is_healthy, env=environ, check=False).returncode
+
+    def start(name: str, said: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [*at(tmp_path, services[name]["command"]), *options]
+        with logs[name].open("w") as output:
+            process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
+        await_ready(logs[name], 1, process, said)
+        return process
+
+    assert health() == 1
+    begun = [start("node", "ready: pid", "--metrics-port", "0")]
+    try:
+        assert health() == 0
+        with commands(data, environ) as run:
+            run.create()
+            run.send("order-17")
+        begun.append(start("program", "order-17"))
+        begun.append(start("console", "console at", "--port", "0"))
+        [(port, token)] = re.findall(r":(\d+)/\?token=(\S+)", logs["console"].read_text())
+        assert answer(int(port), token, f"127.0.0.1:{port}") == 200
+        assert answer(int(port), token, "example.org") == 421
+    finally:
+        codes = []
+        for process in reversed(begun):  # as compose stops them
+            process.terminate()
+            codes.append(process.wait(patience(60)))
+    assert codes == [0, 0, 0]
+    assert health() == 1
+
+
+def answer(port: int, token: str, host: str) -> int:
+    """The status of a page of the console, for a browser that names it *host*."""
+    link = HTTPConnection("127.0.0.1", port, timeout=patience(20))
+    with closing(link):
+        link.request(
+            "GET", "/groups.json", headers={"Host": host, "Authorization": f"Bearer {token}"}
+        )
+        return link.getresponse().status
 
 
 def servers(pid: int) -> list[int]:

@@ -49,10 +49,12 @@ def test_programs_are_on_the_machine_of_the_node() -> None:
         assert one["network_mode"] == one["pid"] == "service:node", name
         assert "ports" not in one, "they would be the node's"
         assert one["profiles"], "compose up starts the node alone"
-    program, node = SERVICES["program"], SERVICES["node"]
-    assert (program["ipc"], node["ipc"]) == ("service:node", "shareable")
-    for same in ("image", "environment", "volumes", "cap_drop", "security_opt"):
-        assert program[same] == node[same]
+    node = SERVICES["node"]
+    assert [*OURS] == ["node", "program", "console"]
+    for program in (OURS["program"], OURS["console"]):
+        assert (program["ipc"], node["ipc"]) == ("service:node", "shareable")
+        for same in ("image", "environment", "volumes", "cap_drop", "security_opt"):
+            assert program[same] == node[same]
     assert all(port.startswith("127.0.0.1:") for port in node["ports"])
 
 
@@ -76,6 +78,7 @@ def test_the_node_is_as_in_its_pod() -> None:
     mounts = {PurePosixPath(volume.split(":")[1]) for volume in node["volumes"]}
     in_pod_mounts = {PurePosixPath(each["mountPath"]) for each in in_pod["volumeMounts"]}
     assert in_pod_mounts - mounts == {PurePosixPath("/dev/shm")}  # which is shm_size
+    assert node["healthcheck"]["test"] == ["CMD", *in_pod["readinessProbe"]["exec"]["command"]]
 
 
 def test_prometheus_asks_where_the_node_serves() -> None:
@@ -85,7 +88,6 @@ def test_prometheus_asks_where_the_node_serves() -> None:
     settings = yaml.safe_load((directory / "compose.yml").read_text())
     [job] = settings["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"127.0.0.1:{port}"]}]
-    assert f"To('127.0.0.1', {port})" in SERVICES["node"]["healthcheck"]["test"][-1]
     assert all((directory / name).is_file() for name in settings["rule_files"])
     provisioned = yaml.safe_load(
         (directory / "grafana-provisioning/dashboards/rocketray.yaml").read_text()
