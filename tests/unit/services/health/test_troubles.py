@@ -137,6 +137,7 @@ def test_a_host_that_does_not_answer_is_named(number: int | str, name: str) -> N
         "app": "shop",
         "state": "silent",
         "lastError": None,
+        "stall": None,
         "sinks": [],
     }
     [trouble] = troubles_of_hosts([host], None)
