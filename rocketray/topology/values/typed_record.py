@@ -66,6 +66,12 @@ else:
     class _Record(faust.Record, abstract=True):
         """Faust's Record; each field is read as the type that it declares."""
 
+        def __init_subclass__(cls, *arguments, **options):  # noqa: ANN002, ANN003, ANN204
+            super().__init_subclass__(*arguments, **options)
+            if "__init__" in vars(cls):
+                # Faust generates it, and Python's error for a missing field names it by this.
+                cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
+
         @classmethod
         # Without types: mypy reads the class above, and not this one.
         def _contribute_field_descriptors(cls, target, options, parent=None):  # noqa: ANN001, ANN206

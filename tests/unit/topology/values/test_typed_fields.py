@@ -170,3 +170,23 @@ def test_a_type_that_no_consumer_could_make_is_refused_where_it_is_declared() ->
         APP.topic("T", value_type=timedelta)
     with pytest.raises(ConfigError, match="Record declares no fields"):
         APP.topic("T", value_type=rr.Record, properties=["x"])
+
+
+class Plain(rr.Record, include_metadata=False):
+    n: int
+
+
+class Longer(Plain):
+    m: int
+
+
+@pytest.mark.parametrize("make", [Plain, lambda: Plain.from_data({})])
+def test_a_missing_field_names_its_class(make: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=r"^Plain\.__init__\(\) missing 1 .* argument: 'n'$"):
+        make()
+    with pytest.raises(TypeError, match=r"^Longer\.__init__\(\) missing 2 .* 'n' and 'm'$"):
+        Longer()  # type: ignore[call-arg]
+
+
+def test_metadata_may_be_left_out() -> None:
+    assert Longer(1, 2).to_representation() == {"n": 1, "m": 2}
