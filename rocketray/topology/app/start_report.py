@@ -74,7 +74,11 @@ def report_start(app: Any) -> None:
             *(sink.name, app.conf.id, sink.topic, sink.chosen_filter()),
         )
     groups = ", ".join(f"{name} (group {member.group})" for name, _, member in members)
-    logger.info("app %s is ready; agents: %s", app.conf.id, groups or "none")
+    sinks = ", ".join(app.sinks)
+    logger.info(
+        "app %s is ready; agents: %s%s",
+        *(app.conf.id, groups or "none", sinks and f"; on Spark start the sinks: {sinks}"),
+    )
     names = sorted(
         name
         for name, _, member in members
