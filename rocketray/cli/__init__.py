@@ -45,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         gc.set_threshold(_OBJECTS_BEFORE_GC)
         if [*(sys.argv[1:] if arguments is None else arguments)] == ["--version"]:
-            sys.stdout.write(f"rocketray {__version__}\n")  # the commands take 0.2 s to build
-            sys.exit(0)
+            _print_version()
         from .application import main as run  # see the docstring
 
         atexit.register(gc.freeze)  # else Python looks for garbage in all modules at its end: 0.2 s
@@ -55,3 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         run(arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def _print_version() -> NoReturn:
+    """Print the version without the commands, which take 0.2 s to build."""
+    if sys.stdout is not None:  # it is, where the caller closed it
+        try:
+            sys.stdout.write(f"rocketray {__version__}\n")
+            sys.stdout.flush()
+        except OSError as error:
+            sys.exit(f"rocketray: standard output: {error.strerror}")
+    sys.exit(0)

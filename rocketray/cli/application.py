@@ -28,7 +28,12 @@ from .arguments.node import choose_cluster
 from .arguments.option_sets import spread
 from .arguments.options import checked
 from .option_defaults import option_defaults
-from .terminal.output import OutputClosedError, drop_output, print_any_text
+from .terminal.output import (
+    OutputClosedError,
+    drop_output,
+    open_closed_streams,
+    print_any_text,
+)
 from .verb import Verb
 
 _COMMAND_ERROR: Any = typer.BadParameter.__mro__[2]  # click's ClickException, wherever typer has it
@@ -99,6 +104,7 @@ _ROOT_OPTIONS = ("--cluster", "--ray-address")
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code; *arguments* default to those of the process."""
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT, stream=sys.stderr)
+    open_closed_streams()
     print_any_text()
     try:
         given = sys.argv[1:] if arguments is None else arguments
@@ -213,8 +219,9 @@ def _named(arguments: Sequence[str]) -> str:
 
 def _said(error: Exception) -> str:
     """Return an error's text; for a system error, the file name first and no number."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return where + error.strerror
     return str(error)
 
 
@@ -293,8 +300,8 @@ def _root(
     Commands find the node by its data directory: --data, else ROCKETRAY_DATA, else the settings
     file, else ./rocketray-data. That file, rocketray.toml here or what ROCKETRAY_CONFIG names, has
     defaults of options, too. From another machine of its Ray, they find it by its cluster's name.
-    Exit codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the reader of a pipe
-    closed it.
+    Exit codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C before completion, 141 the
+    reader of a pipe closed it. Ctrl-C is how "consume" and "tail" end: they exit with 0.
     """
     choose_cluster(None if cluster is None else Cluster(cluster, ray_address))
     if cluster is None and ray_address is not None:

@@ -205,7 +205,7 @@ def test_dead_letters_are_listed_shown_and_redriven(run: CommandServer) -> None:
     trial = run("dlq", "redrive", "given_up", "--tags", "pay", "--dry-run", "--json").lines()
     assert trial == [{"group": "given_up", "count": 2, "dryRun": True}]
     done = run("dlq", "redrive", "given_up", "--tags", "pay", "--limit", "1")
-    assert done.out == "1 dead letters of group given_up are redelivered\n"
+    assert done.out == "1 dead letter of group given_up is redelivered\n"
     assert run("dlq", "redrive", "given_up").out.startswith("2 ")
     assert run("dlq", "redrive", "given_up").out.startswith("0 ")
     again = run("query", "%RETRY%given_up", "--from", "0", "--json").lines()

@@ -21,7 +21,7 @@ from rocketray.cli.arguments.options import (
     chosen_subscription,
     tell_doubts_of,
 )
-from rocketray.cli.terminal.output import table_of
+from rocketray.cli.terminal.output import counted, table_of
 from rocketray.filters.filter_choice import FilterChoice
 from rocketray.services.admin.dead_letter_calls import letters_by_calls, redrive_by_calls
 from rocketray.views.message_records import letter_record, printable
@@ -141,7 +141,8 @@ def redrive(
         else:
             count = _redrive(node, group, subscription, topic, limit)
     record = {"group": group, "count": count, "dryRun": dry_run}
-    text = f"{count} dead letters of group {group} {'would be' if dry_run else 'are'} redelivered"
+    verb = "would be" if dry_run else "is" if count == 1 else "are"
+    text = f"{counted(count, 'dead letter')} of group {group} {verb} redelivered"
     common.emit(record, text)
 
 

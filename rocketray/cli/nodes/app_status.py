@@ -279,9 +279,8 @@ def show_scrubs(scrubs: Mapping[str, ScrubState | None], *, as_json: bool) -> No
             by_topic.setdefault(topic, []).append(scrub)
     columns = ("topic", "last verified", "under way", "damaged places")
     rows = [(topic, *_verified(all_of)) for topic, all_of in by_topic.items()]
-    none = "no log file is complete yet, so none was verified again"
-    shown = TextTable(columns, rows) if rows else none
-    emit({"verified": records}, ("", shown), as_json=as_json)
+    shown = ("", TextTable(columns, rows)) if rows else ()  # on a new node there is none to tell of
+    emit({"verified": records}, shown, as_json=as_json)
 
 
 def _verified(scrubs: Sequence[ScrubState | None]) -> tuple[str, str | None, str]:

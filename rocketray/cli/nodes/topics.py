@@ -17,7 +17,7 @@ from rocketray.cli.arguments.options import (
     QueuesOption,
     TopicArgument,
 )
-from rocketray.cli.terminal.output import TextTable, progress
+from rocketray.cli.terminal.output import TextTable, counted, progress
 from rocketray.cli.terminal.quantities import (
     format_bytes,
     format_duration,
@@ -58,6 +58,16 @@ _QueuesPerProcessOption = Annotated[
         "the system topics.  [default: what rocketray start says]",
     ),
 ]
+_PERMISSIONS = {"2": 2, "4": 4, "6": 6, "w": 2, "r": 4, "rw": 6, "wr": 6}
+"""RocketMQ's numbers, and the letters that files have."""
+
+
+def _parse_permission(text: str) -> int:
+    if text not in _PERMISSIONS:
+        raise typer.BadParameter(f"{text!r} is no permission; give r, w or rw, or 4, 2 or 6")
+    return _PERMISSIONS[text]
+
+
 _BitmapsOption = Annotated[
     Literal["auto", "on", "off"] | None,
     typer.Option(
@@ -108,7 +118,7 @@ class TopicWait:
 
 
 def _count(report: TopicProgress) -> str:
-    return f"topic {report.topic}: {report.running} of {report.queues} queues"
+    return f"topic {report.topic}: {report.running} of {counted(report.queues, 'queue')}"
 
 
 @topics.command()
@@ -223,7 +233,12 @@ def alter(
     ] = None,
     permission: Annotated[
         int | None,
-        typer.Option("--perm", metavar="N", help="Permissions: 2 to send, 4 to consume, 6 both."),
+        typer.Option(
+            "--perm",
+            metavar="N",
+            parser=_parse_permission,
+            help="Permissions: w or 2 to send, r or 4 to consume, rw or 6 both.",
+        ),
     ] = None,
     retention: _KeepOption = None,
     retention_bytes: _KeepBytesOption = None,
@@ -313,7 +328,7 @@ def _show(
         stored.append(shown_days(days, config.name))
     columns = ("queueId", "minOffset", "maxOffset", "storeHost", "process")
     head = (
-        f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
+        f"topic {config.name}: {counted(config.queues, 'queue')}, allows {_permission(config)}, "
         f"keeps {_keeps(config)}; filter bitmaps {config.bitmaps}"
         f"{', kept now' if record['bitmapsKept'] else ', none kept now'}; ack {_ack(config)}"
     )

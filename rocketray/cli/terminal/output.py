@@ -14,7 +14,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import NoneType
@@ -64,22 +64,44 @@ def print_line(text: str) -> None:
 
     Raises:
         OutputClosedError: the reader closed stdout.
+        OSError: it cannot be written; it names stdout.
     """
-    try:
+    with _writing():
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise OutputClosedError from None
 
 
 def print_bytes(data: bytes) -> None:
     """Write bytes to stdout as they are, and flush them; raises as :func:`print_line`."""
-    try:
+    with _writing():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         raise OutputClosedError from None
+    except OSError as error:  # such as a full disk, whose error has no name of a file
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def open_closed_streams() -> None:
+    """Discard what is written to a stream that the caller closed (``>&-``).
+
+    Else the next file that is opened gets its number, and what a library prints there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the least number that is free
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
 
 
 def drop_output() -> None:

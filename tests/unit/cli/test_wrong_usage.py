@@ -123,6 +123,41 @@ def test_a_command_loads_numba_only_when_it_handles_records() -> None:
     assert done.stdout == "set()\n"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["filter", "check", "a = 1"], ["filter", "check", "a = 1", "--json"]],
+)
+def test_output_that_cannot_be_written_is_named(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketray", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "rocketray: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["--version", "filter check 'a = 1'", "--help"])
+def test_a_closed_stream_is_no_traceback(closed: str, arguments: str) -> None:
+    command = f"{sys.executable} -m rocketray {arguments} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_table_for_a_closed_stdout_goes_nowhere(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.topics.ensure("T", 1)
+    monkeypatch.setattr("sys.stdout", None)
+    with pytest.raises(SystemExit) as end:
+        main(["topics", "list"])
+    assert end.value.code == 0
+
+
 def test_what_an_encoding_cannot_say_is_printed_as_an_escape(tmp_path: Path) -> None:
     expression = "region = 'Zürich'"
     done = subprocess.run(

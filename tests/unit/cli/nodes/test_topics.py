@@ -162,3 +162,20 @@ def test_a_topic_says_what_it_stored_today_and_yesterday(node: LocalNode) -> Non
     assert record["stored"]["today"] + record["stored"]["yesterday"] == 5
     shown = run_here("topics", "describe", "Trade").out
     assert shown.splitlines()[1].startswith("messages stored today: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "perm"), [("r", 4), ("4", 4), ("w", 2), ("2", 2), ("rw", 6), ("6", 6)]
+)
+def test_permissions_are_letters_or_numbers(node: LocalNode, given: str, perm: int) -> None:
+    node.topics.ensure("Trade", 1)
+    [record] = run_here("topics", "alter", "Trade", "--perm", given, "--json").lines()
+    assert record["perm"] == perm
+    wrong = run_here("topics", "alter", "Trade", "--perm", "x")
+    assert wrong.code == 2
+    assert "'x' is no permission; give r, w or rw, or 4, 2 or 6" in " ".join(wrong.err.split())
+
+
+def test_one_queue_is_one(node: LocalNode) -> None:
+    assert node.topics.ensure("Trade", 1)
+    assert run_here("topics", "describe", "Trade").out.startswith("topic Trade: 1 queue, allows")
