@@ -232,8 +232,7 @@ def _say_plainly(error: Any) -> None:
     error.message = _PARSING.sub("", error.message)
     if error.message.startswith("No such command 'stop'"):
         error.message = _HOW_TO_STOP
-    if _is_of_file(error):
-        error.message += f"; it is set in {read_settings().path}"
+    error.message += _set_in_file(error)
     if hasattr(error, "option_name") and error.ctx is not None:
         known = _options_of(error.ctx)
         other = _OTHER_WORDS.get(error.option_name)
@@ -247,13 +246,23 @@ def _options_of(context: Any) -> list[str]:
     return [name for param in shown for name in param.opts if name.startswith("--")]
 
 
-def _is_of_file(error: Any) -> bool:
-    """Return whether *error* is about a value of the settings file."""
+def _set_in_file(error: Any) -> str:
+    """Return which values of the settings file *error* is about, or may be about; "" if none."""
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
-    if context is None or parameter is None:
-        return False
-    source = context.get_parameter_source(parameter.name)
-    return source is not None and source.name == "DEFAULT_MAP"
+    if context is None:
+        return ""
+    # Without a parameter the command itself refused what it was given: any of its options.
+    asked = context.command.params if parameter is None else (parameter,)
+    table = ".".join(context.command_path.split()[1:])
+    keys = [
+        max(each.opts, key=len).removeprefix("--")
+        for each in asked
+        if (source := context.get_parameter_source(each.name)) and source.name == "DEFAULT_MAP"
+    ]
+    if not keys:
+        return ""
+    file, places = read_settings().path, f"{', '.join(keys)} in [{table}]"
+    return f"; {file} sets {places}" if parameter is None else f"; it is set in {file}: {places}"
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value

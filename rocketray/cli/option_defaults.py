@@ -66,7 +66,9 @@ def _options(command: Any, values: Mapping[str, Any], path: Path, where: str) ->
             near = meant(name, names)
             advice = f"did you mean {near[0]}?" if near else f"see: rocketray {where} --help"
             raise ConfigError(f"{path}: unknown setting {written!r} in [{where}]; {advice}")
-        found[str(names[name].name)] = _given(names[name], value, f"{path}: {written} in [{where}]")
+        given = _given(names[name], value, f"{path}: {written} in [{where}]")
+        is_negation = f"--{name}" in names[name].secondary_opts  # ``no-…`` of a flag
+        found[str(names[name].name)] = not given if is_negation else given
     return found
 
 

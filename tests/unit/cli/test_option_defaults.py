@@ -39,6 +39,37 @@ def test_names_of_options_become_those_of_parameters() -> None:
     assert option_defaults(command_tree(), SettingsFile(commands={"x": 1})) == {}
 
 
+@pytest.mark.parametrize(
+    ("table", "is_on"),
+    [
+        ({"property-filter": False}, False),
+        ({"no-property-filter": True}, False),
+        ({"no-property-filter": False}, True),
+    ],
+)
+def test_the_negation_of_a_flag_turns_it_off(table: dict[str, bool], is_on: bool) -> None:
+    found = option_defaults(command_tree(), SettingsFile(FILE, commands={"start": table}))
+    assert found == {"start": {"property_filter": is_on}}
+
+
+def test_an_error_of_a_command_names_the_file_the_table_and_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "rocketray.toml"
+    file.write_text("[send]\ndelay = 5\n")
+    done = run_here("send", "Trade", "x")
+    assert done.code == 2
+    assert "'5' is not a time like 90s, 30m, 72h or 7d" in done.err
+    assert f"it is set in {file}: delay in [send]" in done.err
+    file.write_text("[topics.create]\nretention = 5\nqueues = 2\n")
+    done = run_here("topics", "create", "Trade", "--queues", "4")
+    assert done.code == 2
+    said = f"'5' is not a time like 90s, 30m, 72h or 7d, nor none; {file} sets retention in "
+    assert f"{said}[topics.create]" in done.err
+    assert "queues in" not in done.err, "the command line gave another"
+
+
 def test_commands_that_are_not_loaded_are_left_out() -> None:
     settings = SettingsFile(FILE, commands={"start": {"ack": "disk"}, "status": {"nonsense": 1}})
     found = option_defaults(command_tree("start"), settings, ["start", "status"])
