@@ -54,7 +54,7 @@ def _options(command: Any, values: Mapping[str, Any], path: Path, where: str) ->
     names = {
         option.removeprefix("--"): parameter
         for parameter in command.params
-        for option in parameter.opts  # a flag's other form, --no-flag, is its "flag = false"
+        for option in (*parameter.opts, *parameter.secondary_opts)
         if option.startswith("--") and option.removeprefix("--") not in _NEVER
     }
     found = {}

@@ -83,10 +83,6 @@ def test_commands_that_are_not_loaded_are_left_out() -> None:
         ({"groups": {"migrat": {}}}, "no command for [groups.migrat]; did you mean [groups.mig"),
         ({"groups": {"migrate": 5}}, "migrate"),
         ({"start": {"akc": "disk"}}, "unknown setting 'akc' in [start]; did you mean ack?"),
-        (
-            {"start": {"no-property-filter": True}},
-            "unknown setting 'no-property-filter' in [start]; did you mean property-filter?",
-        ),
         ({"start": {"json": True}}, "unknown setting 'json' in [start]"),
         ({"status": {"data": "/a"}}, "data in [status]; put it at the top of the file"),
         ({"start": {"ack": {"a": 1}}}, "ack in [start] is {'a': 1}; give a text or a number"),
