@@ -23,7 +23,6 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, Struct
 from support.nodes.row_records import RowMessage, in_frame, in_table
 
 from rocketray.base.property_text import property_text
-from rocketray.cli.arguments.messages import from_json
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import Message, decode_properties
 from rocketray.queries.spark.writer_columns import WriterColumns
@@ -32,6 +31,7 @@ from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.topology.app.app import App
 from rocketray.topology.values.codec import make_decoder
 from rocketray.topology.values.wire import key_of, message_of, parts_of
+from rocketray.views.outgoing import from_json
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 WHOLE = st.integers() | st.integers(-(2**130), 2**130) | st.integers(2**63 - 2, 2**64 + 2)

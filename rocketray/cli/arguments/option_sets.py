@@ -26,7 +26,8 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import typer
 
 from rocketray.base.option import option_of
-from rocketray.cli.terminal.quantities import format_bytes, parse_queues_per_process, parse_rate
+from rocketray.base.units import format_bytes
+from rocketray.cli.terminal.quantities import parse_queues_per_process, parse_rate
 
 _Read = Callable[[Any], Any]
 _NOTATIONS: dict[str, tuple[_Read, Callable[[Any], str]]] = {

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from rocketray.base.units import format_size
 from rocketray.broker.shards.process_limits import ProcessLimits
-from rocketray.cli.terminal.quantities import format_size
 from rocketray.runtime.ray_process.open_ray import CLOSE_RAY, OPEN_RAY
 from rocketray.store.retention import CROWDED, FULL, DiskUse
 

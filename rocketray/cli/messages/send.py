@@ -18,7 +18,6 @@ import typer
 from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.cli.arguments.line_format import LineFormatOption
 from rocketray.cli.arguments.lookup_options import parse_time_ms
-from rocketray.cli.arguments.messages import Outgoing, from_json
 from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, CommonOptions, DataOption, TopicArgument
 from rocketray.cli.terminal.lines import parse_object, read_lines
@@ -27,6 +26,7 @@ from rocketray.cli.terminal.quantities import parse_delay
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY
+from rocketray.views.outgoing import Outgoing, from_json, pairs_of
 
 if TYPE_CHECKING:
     from rocketray.messaging.producers.batch import SendResult
@@ -48,6 +48,7 @@ _ONE = (
 # A full queue stops the reading of stdin, so a slow reader of stdout holds up the sender.
 _UNACKNOWLEDGED_MAX = 16_384  # messages that are sent and not yet printed
 _by_hand = usage_error(StreamError)(from_json)
+_pairs = usage_error(StreamError)(pairs_of)
 
 
 def send(
@@ -156,7 +157,7 @@ def send(
         "text": body,
         "tags": tags,
         "keys": keys,
-        "properties": _pairs(properties or []),
+        "properties": _pairs(properties or [], _OF_OPTIONS),
         "queueId": queue_id,
         "shardingKey": sharding_key,
         **delays,
@@ -180,22 +181,6 @@ def send(
     if result.recall_handle is not None:
         shown.append(f"recall it with: rocketray recall {result.recall_handle}")
     common.emit(_fields(result), shown)
-
-
-def _pairs(texts: list[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise typer.BadParameter(f"{text!r} has no '='; write NAME=VALUE")
-        if name in _OF_OPTIONS:
-            raise typer.BadParameter(
-                f"property {name} is RocketMQ's own, not one of the sender; {_OF_OPTIONS[name]}"
-            )
-        if name in pairs:
-            raise typer.BadParameter(f"property {name} is given twice; a message has it once")
-        pairs[name] = value
-    return pairs
 
 
 def _send_lines(producer: NodeProducer, topic: str, read: _Read) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import typer
 
 from rocketray.base.ack_mode import ACK_PROMISES, AckMode
+from rocketray.base.units import format_bytes, format_duration
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     CommonOptions,
@@ -19,8 +20,6 @@ from rocketray.cli.arguments.options import (
 )
 from rocketray.cli.terminal.output import TextTable, counted, progress
 from rocketray.cli.terminal.quantities import (
-    format_bytes,
-    format_duration,
     parse_bytes,
     parse_duration,
     parse_queues_per_process,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.base.units import format_size
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions
 from rocketray.cli.terminal.output import TextTable, print_line
-from rocketray.cli.terminal.quantities import format_size
 from rocketray.views.node_records import disk_records
 
 from .topology_svg import topology_svg

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 from xml.sax.saxutils import escape
 
-from rocketray.cli.terminal.quantities import format_size
+from rocketray.base.units import format_size
 
 _WIDTH, _GAP, _PAD, _LINE = 340, 20, 14, 20  # pixels: a card, between cards, inside, a line
 _HEAD_LINES = 4  # of a card above its queues: machine, UUID, directory, state

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketray.base.units import format_bytes
 from rocketray.cli.arguments.store_directory import open_stores, told_settings
 from rocketray.cli.terminal.output import progress
-from rocketray.cli.terminal.quantities import format_bytes
 from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 

@@ -42,7 +42,6 @@ from rocketray.broker.retries.retry_records import (
     topic_of,
 )
 from rocketray.broker.retries.undeliverable import SCHEDULE_LETTERS, delayed_letter, first_place
-from rocketray.cli.arguments.messages import from_json
 from rocketray.errors import StreamError
 from rocketray.message import (
     ForwardedMessage,
@@ -60,6 +59,7 @@ from rocketray.topology.app.app import App
 from rocketray.topology.values.wire import key_of, message_of, parts_of
 from rocketray.views.message_links import send_again
 from rocketray.views.message_records import to_json
+from rocketray.views.outgoing import from_json
 
 OF_USER = {"region": "eu", "traceparent": "00-1-2-01"}
 NOTED = dict.fromkeys(sorted(LEFT_BEHIND - {"__CRC32#"}), "7")

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import rocketray as rr
-from rocketray.cli.arguments.messages import from_json
 from rocketray.console.pages.message_pages import _look_up
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, Message
 from rocketray.testing import Broker
 from rocketray.views.message_links import send_again
+from rocketray.views.outgoing import from_json
 
 NAME, STORED = "van Dyck", "van\u00a0Dyck"
 

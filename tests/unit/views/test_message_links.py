@@ -14,10 +14,10 @@ from support.harness.amounts import examples
 from support.models.message_texts import texts, words
 
 from rocketray.cli.application import main
-from rocketray.cli.arguments.messages import Outgoing, from_json
 from rocketray.errors import ConfigError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 from rocketray.views.message_links import check_trace_url, send_again, trace_id_of
+from rocketray.views.outgoing import Outgoing, from_json
 
 SHELL = """rocketray() {
   printf '%s\\0' "$@"

@@ -12,9 +12,9 @@ from support.nodes.stores import SMALL, FakeClock
 
 from rocketray.cli.arguments.line_format import LineFormat, parse_line_format
 from rocketray.cli.arguments.message_format import MessageFormat
-from rocketray.cli.arguments.messages import from_json
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
+from rocketray.views.outgoing import from_json
 
 FORMATS = ("%g|%k\\t%s\\n", "[%k] %g: %s", "%k\\t%h\\t%s\\n", "%s")
 

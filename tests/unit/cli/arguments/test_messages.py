@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from rocketray.base.delay import Delay
-from rocketray.cli.arguments.messages import from_json, one_line
+from rocketray.cli.arguments.messages import one_line
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage, decode_properties
 from rocketray.views.message_records import to_json
+from rocketray.views.outgoing import from_json
 
 
 def stored(body: bytes = b"two books", **properties: str) -> StoredMessage:

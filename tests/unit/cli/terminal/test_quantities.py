@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 import typer
 
+from rocketray.base.units import format_bytes, format_duration, format_size
 from rocketray.cli.terminal.quantities import (
-    format_bytes,
-    format_duration,
-    format_size,
     parse_bytes,
     parse_duration,
     parse_mode,
