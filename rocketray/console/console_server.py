@@ -69,6 +69,7 @@ _TAIL_FIELDS = {
     "from": "latest",
     "at": "",
     "rejected": "",
+    "json": "",
 }
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -108,7 +109,7 @@ class Console:
         self._link = ConsoleLink(parts.open_node)
         self._samples = Samples(parts.clock_ms)
         audit = AuditLog(parts.data, parts.clock_ms)
-        self._writes = Writes(self._link, parts.access, audit)
+        self._writes = Writes(self._link, parts.access, audit, self._shown)
         self._context = PageContext(
             parts.data,
             self._samples,
@@ -116,6 +117,7 @@ class Console:
             doctor_records=parts.doctor_records,
             jobs=self._writes.redrives.jobs,
             change_of=self._writes.changes.of,
+            sent=self._writes.sent.of,
             trace_url=parts.trace_url,
         )
         self._badges: Mapping[str, Badge] = badges_of(None)
@@ -160,6 +162,12 @@ class Console:
         query = {key: value for key, value in query.items() if key not in without}
         return await self._link.answer(lambda node: PAGES[name](node, query, self._context))
 
+    async def _shown(
+        self, request: web.Request, name: str, more: dict[str, Any], status: int
+    ) -> web.Response:
+        record = await self._record(name, request, without=_ONCE)
+        return self._renderer.page(request, name, record | more, status)
+
     async def _landing(self, request: web.Request) -> web.StreamResponse:
         """Show the overview; an address of a tail, which was here once, leads there."""
         if "topic" in request.query:
@@ -201,7 +209,8 @@ class Console:
         after = request.headers.get("Last-Event-ID", request.query.get("after", ""))
         wanted = TailRequest.of({**request.query, "after": after})
         prepared = await self._link.answer(wanted.prepare)
-        tail = LiveTail(await self._link.run(partial(DisksTail, self._link.ask, prepared)))
+        opened = await self._link.run(partial(DisksTail, self._link.ask, prepared))
+        tail = LiveTail(opened, in_lines="json" in request.query)
         clock = asyncio.get_running_loop().time
 
         async def follow(send: _Send) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -18,21 +19,32 @@ from .changes.form_fields import EXPRESSION_MAX, letters_filter, number_of
 from .changes.group_forms import FilterForm, MoveForm
 from .changes.group_jobs import GroupJobs
 from .changes.redrive import Redrives
+from .changes.send_form import SendForm, SentMessages
+from .changes.settings_form import SettingsForm
 from .facts.console_link import ConsoleLink
 from .pages.tail_stream import TailRequest
 
+_ShowPage = Callable[[web.Request, str, dict[str, Any], int], Awaitable[web.Response]]
 _LETTERS_MAX = 1_000_000  # if the form has no limit: more than a box is likely to have
 
 
 class Writes:
-    """The handlers of the forms; each answers with the page to go to."""
+    """The handlers of the forms; each answers with the page to go to.
 
-    def __init__(self, link: ConsoleLink, access: ConsoleAccess, audit: AuditLog) -> None:
+    ``show`` answers with a page where a form has to be corrected or confirmed: its name, what its
+    record has beside what is asked of the node, and the status.
+    """
+
+    def __init__(
+        self, link: ConsoleLink, access: ConsoleAccess, audit: AuditLog, show: _ShowPage
+    ) -> None:
         self._link = link
+        self._show = show
         self._access = access
         self._audit = audit
         self.redrives = Redrives(link)
         self.changes = GroupJobs(link)
+        self.sent = SentMessages()
 
     def add_to(self, app: web.Application) -> None:
         """Add the addresses."""
@@ -41,6 +53,8 @@ class Writes:
         app.router.add_post("/group/move", self._move)
         app.router.add_post("/group/filter", self._filter)
         app.router.add_post("/filters/save", self._save_filter)
+        app.router.add_post("/topic", self._send)
+        app.router.add_post("/topic/settings", self._settings)
 
     async def _redrive(self, request: web.Request) -> web.StreamResponse:
         form = await self._form(request)
@@ -111,6 +125,32 @@ class Writes:
             lambda node: node.named_filters.save(wanted.topic, name, subscription, note, who)
         )
         return _go_to("/topic", topic=wanted.topic)
+
+    async def _send(self, request: web.Request) -> web.StreamResponse:
+        """Check a message, or send it if the form says so; the page is that of its address."""
+        form = await self._form(request)
+        topic = check_topic(request.query.get("topic", ""))
+        config = await self._link.answer(lambda node: node.topics.get(topic))
+        wanted = SendForm.of(config, form)
+        if wanted.refused or form.get("step") != "send":
+            shown: dict[str, Any] = {"texts": wanted.texts, "refused": wanted.refused}
+            shown |= {"ack": wanted.ack, "isChecked": not wanted.refused}
+            return await self._show(
+                request, "topic", {"send": shown}, 400 if wanted.refused else 200
+            )
+        await self._note(request, "send a message", **wanted.audit())
+        result = await self._link.answer(wanted.send)
+        return _go_to("/topic", topic=topic, sent=self.sent.keep(result))
+
+    async def _settings(self, request: web.Request) -> web.StreamResponse:
+        wanted = SettingsForm.of(await self._form(request))
+        topic = wanted.topic
+        changes = await self._link.answer(lambda node: wanted.changes(node.topics.get(topic)))
+        if not changes:
+            raise ConfigError(f"topic {topic!r} has these settings: nothing would change")
+        await self._note(request, "change a topic", topic=topic, changes=changes)
+        await self._link.answer(wanted.carry_out)
+        return _go_to("/topic", topic=topic, outcome="changed")
 
     async def _form(self, request: web.Request) -> Any:
         form = await request.post()

@@ -19,8 +19,10 @@ from rocketray.views.message_links import TRACE_ID, send_again, trace_id_of
 from rocketray.views.message_records import letter_record, to_json
 
 from .page_context import PageContext, Query, known, named
+from .tail_stream import shown_json
 
 _MESSAGES_MAX = 32  # each with its whole body
+_JSON_MAX_BYTES = 64 * 1024  # of a body in lines; a larger one is shown as it is
 _LETTERS_MAX = 200
 _GROUPS_EXPLAINED_MAX = 20
 
@@ -28,14 +30,15 @@ _GROUPS_EXPLAINED_MAX = 20
 def message(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
     """Return the messages with an id, a key or a place, and why each group got it or not.
 
-    ``copies`` are the commands that send them again, and ``traces`` the ids of their traces. Queues
-    on ``unknownDisks``, which do not answer, are left out.
+    ``copies`` are the commands that send them again, ``traces`` the ids of their traces, and
+    ``shown`` the bodies that are JSON in lines. Queues on ``unknownDisks``, which do not answer,
+    are left out.
     """
     names = sorted(config.name for config in node.topics.all().values() if not config.internal)
     by, value = query.get("by", "key"), query.get("value", "").strip()
     record: dict[str, Any] = {"topics": names, "topic": query.get("topic", ""), "by": by}
     record |= {"value": value, "messages": None, "copies": [], "traces": [], "explanations": []}
-    record["unknownDisks"] = []
+    record |= {"unknownDisks": [], "shown": []}
     if not value:
         return record
     name = named(query, "topic", check_topic)
@@ -46,6 +49,7 @@ def message(node: NodeClient, query: Query, context: PageContext) -> dict[str, A
     messages = _look_up(answering, name, by, value)
     record["messages"] = [to_json(stored) for stored in messages]
     record["copies"] = [json_fields(send_again(stored)) for stored in messages]
+    record["shown"] = [shown_json(stored.body, _JSON_MAX_BYTES) for stored in messages]
     record["traces"] = [_trace(stored, context.trace_url) for stored in messages]
     if len(messages) == 1:
         readers = sorted({group.group for group in node.groups.all() if group.topic == name})

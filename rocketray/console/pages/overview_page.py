@@ -12,15 +12,10 @@ from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.services.health.health import read_health
 from rocketray.services.health.node_readings import NodeReadings
-from rocketray.services.health.troubles import (
-    HealthReadings,
-    Trouble,
-    troubles_of,
-)
+from rocketray.services.health.troubles import HealthReadings, Trouble, troubles_of
 from rocketray.views.trouble_records import trouble_record, troubles_of_hosts
 
-from .page_context import PageContext, Query, known
-from .unread_record import unread_record
+from .page_context import PageContext, Query, known, unread_record
 
 _ROWS_MAX = 20  # of topics, and of groups: a page for each of them has all
 _TROUBLES_MAX = 50  # "rocketray status" has all
@@ -107,7 +102,7 @@ def _groups(readings: NodeReadings, troubles: Sequence[Trouble]) -> list[GroupDe
 def _group_row(
     health: HealthReadings, group: GroupDescription, context: PageContext
 ) -> dict[str, Any]:
-    """Return a group's lag, and how long it takes at this rate: None if it is held, or not less."""
+    """Return a group's lag, the age of its oldest unread message, and what it does."""
     place = group.group, group.topic
     lag = health.node.lag_of(*place)
     row = {
@@ -116,8 +111,9 @@ def _group_row(
         "rate": context.samples.finish_rate(*place),
         "hour": context.samples.series(*place),
     }
-    if isinstance(lag, str):
-        return row | {"lag": None, "unknown": lag} | unread_record(None, None, 0)
-    growth = None if group.failing else health.growth.get(place)
-    waits = unread_record(lag, growth, health.node.time_ms)
-    return row | {"lag": lag.count, "unknown": None} | waits
+    found, unknown = (None, lag) if isinstance(lag, str) else (lag, None)
+    return row | {
+        "lag": found and found.count,
+        "unknown": unknown,
+        **unread_record(group, found, health.node.time_ms, health.growth.get(place)),
+    }

@@ -8,12 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rocketray.broker.filtering.filtered_lag import FilteredLag
 from rocketray.broker.shards.shard_api import ShardStatistics
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.console.changes.group_jobs import GroupJob
 from rocketray.console.facts.samples import Samples
 from rocketray.errors import ConfigError, StreamError
+from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient
+from rocketray.services.health.troubles import time_until_read
 
 Query = Mapping[str, str]
 """The fields of an address."""
@@ -34,6 +37,7 @@ class PageContext:
     jobs: Mapping[str, Any] = field(default_factory=dict)
     change_of: Callable[[str], GroupJob | None] = lambda _: None
     trace_url: str | None = None
+    sent: Callable[[str], dict[str, Any] | None] = lambda _: None
 
 
 def known(question: Callable[[], _T]) -> tuple[_T | None, str | None]:
@@ -42,6 +46,20 @@ def known(question: Callable[[], _T]) -> tuple[_T | None, str | None]:
         return question(), None
     except (StreamError, OSError) as error:
         return None, str(error)
+
+
+def unread_record(
+    group: GroupDescription, lag: FilteredLag | None, now_ms: int, growth_per_s: float | None
+) -> dict[str, Any]:
+    """Return the age of a group's oldest unread message, and how long it takes at this rate.
+
+    Each is None if nothing is unread, or if it is not known. A group that is held, or whose lag
+    does not get smaller, is never caught up at this rate.
+    """
+    if lag is None or not lag.count:
+        return {"oldestMs": None, "readInS": None}
+    growth = None if group.failing else growth_per_s
+    return {"oldestMs": lag.age_ms(now_ms), "readInS": time_until_read(lag.count, growth)}
 
 
 def named(query: Query, name: str, check: Callable[[str], str]) -> str:

@@ -21,7 +21,7 @@ from rocketray.views.message_records import printable
 
 from .badges import Badge
 from .page_texts import LANGUAGES, text_in
-from .plots import greatest, plot
+from .plots import greatest, large_plot, plot
 
 _LANGUAGE_COOKIE = "rocketray_language"
 _NAV = ("overview", "tail", "topics", "groups", "message", "letters", "waiting", "apps", "node")
@@ -52,13 +52,16 @@ class Renderer:
             "decoded": _decoded,
         }
         self._templates.globals |= {"csrf": csrf, "nav": _NAV, "badges": badges}
-        self._templates.globals |= {"plot": plot, "greatest": greatest, "bar": bar}
+        self._templates.globals |= {"plot": plot, "large_plot": large_plot}
+        self._templates.globals |= {"greatest": greatest, "bar": bar}
 
-    def page(self, request: web.Request, name: str, record: dict[str, Any]) -> web.Response:
+    def page(
+        self, request: web.Request, name: str, record: dict[str, Any], status: int = 200
+    ) -> web.Response:
         """Return page *name* with its *record*, in the language of the *request*."""
         template = self._templates.get_template(f"{name}.html")
         text = template.render(self._values(request, name, record))
-        return web.Response(text=text, content_type="text/html")
+        return web.Response(text=text, status=status, content_type="text/html")
 
     def live(self, request: web.Request, name: str, record: dict[str, Any]) -> str:
         """Return the live part of a page."""

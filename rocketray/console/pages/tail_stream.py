@@ -32,6 +32,7 @@ from rocketray.messaging.remote.disks_tail import AskNode, DisksTail
 from rocketray.messaging.remote.tail_api import TailQuery
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.views.filter_records import checked_filter, refused_filter
+from rocketray.views.json_text import json_lines
 from rocketray.views.lookups import time_ms_of
 from rocketray.views.message_records import printable, seen_record, why_of
 
@@ -39,6 +40,7 @@ STEP_S = 0.25
 ROWS_MAX = 50
 FIRST_ROWS_MAX = 500  # what a page keeps
 _BODY_CHARS = 400
+_JSON_MAX_BYTES = 2048  # of a body in lines: a page keeps 500
 _RECORD_MAX = 500
 _RECORD_S = 5.0  # then ``complete`` says that there is more
 _PAUSE_S = 0.01  # between two looks while nothing has arrived
@@ -136,8 +138,11 @@ class TailRequest:
         return min(times)
 
 
-def row_of(seen: SeenMessage) -> dict[str, Any]:
-    """Return what the page shows of a message: short, and printable."""
+def row_of(seen: SeenMessage, *, in_lines: bool = False) -> dict[str, Any]:
+    """Return what the page shows of a message: short, and printable.
+
+    ``json`` is a body of JSON *in_lines*; None for any other, or one that is too large.
+    """
     message = seen.message
     # A character has four bytes at most in UTF-8.
     text = message.body[: 4 * _BODY_CHARS].decode("utf-8", "replace")
@@ -149,9 +154,19 @@ def row_of(seen: SeenMessage) -> dict[str, Any]:
         "keys": " ".join(message.keys),
         "properties": printable(" ".join(f"{k}={v}" for k, v in own.items())[:_BODY_CHARS]),
         "body": printable(text[:_BODY_CHARS]),
+        "json": shown_json(message.body, _JSON_MAX_BYTES) if in_lines else None,
         "verdict": seen.reason.value,
         "why": why_of(seen),
     }
+
+
+def shown_json(body: bytes, most: int) -> str | None:
+    """Return a body of JSON of *most* bytes in lines, printable; None for any other body."""
+    try:
+        lines = json_lines(body.decode()) if len(body) <= most else None
+    except UnicodeDecodeError:
+        return None
+    return lines and printable(lines, also="\n")
 
 
 def counts_record(tail: DisksTail) -> dict[str, Any]:
@@ -165,9 +180,10 @@ def counts_record(tail: DisksTail) -> dict[str, Any]:
 class LiveTail:
     """A tail that is read in steps, in any thread; it can be closed while one runs."""
 
-    def __init__(self, tail: DisksTail) -> None:
-        """Take over an open tail."""
+    def __init__(self, tail: DisksTail, *, in_lines: bool = False) -> None:
+        """Take over an open tail; bodies of JSON are shown *in_lines*."""
         self._tail = tail
+        self._in_lines = in_lines
         self._lock = threading.Lock()
 
     @property
@@ -184,7 +200,7 @@ class LiveTail:
         """
         with self._lock:
             room = ROWS_MAX if self._tail.counts.filter.scanned else FIRST_ROWS_MAX
-            rows = [row_of(seen) for seen in self._tail.read(room)]
+            rows = [row_of(seen, in_lines=self._in_lines) for seen in self._tail.read(room)]
             return {"rows": rows, **counts_record(self._tail)}
 
     def look_for_queues(self) -> None:

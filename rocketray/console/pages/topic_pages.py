@@ -9,6 +9,8 @@ from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group, 
 from rocketray.broker.filtering.filtered_lag import FilteredLag, total_lag
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.console.changes.group_forms import would_change
+from rocketray.console.changes.send_form import FIELDS
+from rocketray.console.changes.settings_form import SettingsForm, limits_of
 from rocketray.errors import ConfigError
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.messaging.api.node_client import NodeClient, lag_of, of_disks_there
@@ -24,9 +26,8 @@ from rocketray.views.node_records import (
     topic_record,
 )
 
-from .page_context import PageContext, Query, known, named, shards_of
+from .page_context import PageContext, Query, known, named, shards_of, unread_record
 from .paged import paged
-from .unread_record import unread_record
 
 _FORM = ("dry", "topic", "queue", "goal", "at", "kind", "filter")
 
@@ -63,7 +64,8 @@ def _topics(node: NodeClient) -> list[TopicConfig]:
 def topic(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
     """Return a topic and its queues, as ``topics describe``, and the groups that read it.
 
-    ``unknownQueues`` are on disks that do not answer.
+    ``unknownQueues`` are on disks that do not answer. ``send`` is the form of a message, ``sent``
+    where one was stored; ``settings`` the form of the settings, with what it would change.
     """
     config = node.topics.get(named(query, "topic", check_topic))
     shards = of_disks_there(node).shard_statistics(config.name)
@@ -72,13 +74,28 @@ def topic(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
     record["stored"] = days_record(read_days(node, {config.name: config}), config.name)
     record["unknownQueues"] = [one for one in range(config.queues) if one not in known_queues]
     readers = [one for one in node.groups.all() if one.topic == config.name]
+    groups_of = [_group_row(node, one, context) for one in readers]
     samples = context.samples
-    record |= {
-        "rate": samples.rate(config.name),
-        "hour": samples.stored_series(config.name),
-        "groups": [_group_row(node, one, context) for one in readers],
+    record |= {"rate": samples.rate(config.name), "hour": samples.stored_series(config.name)}
+    record["groups"] = groups_of
+    record |= {"isOpen": not config.internal, "sent": context.sent(query.get("sent", ""))}
+    record["send"] = {
+        "texts": dict.fromkeys(FIELDS, ""),
+        "refused": {},
+        "ack": config.default_ack,
+        "isChecked": False,
     }
+    record["settings"] = _settings(node, config, query)
     return record | _filters(node, config.name)
+
+
+def _settings(node: NodeClient, config: TopicConfig, query: Query) -> dict[str, Any]:
+    """Return the settings in the form, and what these would change, if that is asked."""
+    form = limits_of(config.retention) | {"permission": str(config.perm)}
+    if query.get("dry") != "settings":
+        return {"form": form, "would": None}
+    asked = {name: query.get(name, "").strip() or text for name, text in form.items()}
+    return {"form": asked, "would": SettingsForm.of(query).plan(node)}
 
 
 def tail_form(node: NodeClient, query: Query) -> dict[str, Any]:
@@ -117,7 +134,6 @@ def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
         rows.append(
             {
                 **_group_row(node, description, context),
-                "passed": context.samples.finished_series(name, description.topic),
                 "queues": queues,
                 "unknownQueues": unknown,
                 "plan": progress and plan_record(progress),
@@ -149,8 +165,7 @@ def _filters(node: NodeClient, name: str) -> dict[str, Any]:
 
 def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) -> dict[str, Any]:
     lag, unknown = known(partial(_lag_of, node, group))
-    samples, place = context.samples, (group.group, group.topic)
-    growth = None if group.failing else samples.growth_of(*place)
+    place, samples = (group.group, group.topic), context.samples
     return {
         **group_record(group),
         "subscribed": str(group.subscription),
@@ -164,9 +179,13 @@ def _group_row(node: NodeClient, group: GroupDescription, context: PageContext) 
         "unknown": unknown,
         "held": {str(queue): str(failing) for queue, failing in sorted(group.failing.items())},
         "isRetry": _is_retry(group),
-        "hour": samples.series(*place),
+        "isBroadcast": group.is_broadcast,
+        # A group's offsets count messages only if its filter rejects none.
+        "countsMessages": group.subscription.matches_all,
         "rate": samples.finish_rate(*place),
-        **unread_record(lag, growth, node.clock_ms()),
+        "hour": samples.series(*place),
+        "finishedHour": samples.finished_series(*place),
+        **unread_record(group, lag, node.clock_ms(), samples.growth_of(*place)),
     }
 
 

@@ -217,7 +217,8 @@ function rowOf(message) {
     why.textContent = message.why;
     verdict.append(why);
   }
-  cell(row, message.body, 'text');
+  const text = cell(row, message.json ?? message.body, 'text');
+  if (message.json) text.classList.add('lines');
   cell(row, message.tag, 'short');
   cell(row, message.keys || '–', 'short');
   cell(row, message.properties || '–');

@@ -29,6 +29,7 @@ PAGES = (
     TAIL,
     "/topics?all=1",
     "/topic?topic=Trade",
+    "/topic?topic=Trade&dry=settings&age=72h&permission=4",
     "/groups",
     "/group?group=audit&topic=Trade&goal=latest&dry=move",
     "/group?group=large&topic=Trade&kind=SQL92&filter=amount+%3E+20&dry=filter",
@@ -120,6 +121,36 @@ def test_the_tail_shows_verdicts_checks_the_filter_and_pauses(
         assert await browser.run("document.getElementById('rows').rows.length") == COUNT
         await browser.run("document.getElementById('pause').click()")
         await browser.wait(f"document.getElementById('rows').rows.length === {COUNT + 1}")
+
+    act(node, tmp_path, look)
+
+
+def test_a_message_is_sent_by_the_form(node: LocalNode, tmp_path: Path) -> None:
+    """A browser sends an Origin with a form, which the other tests of writes do not."""
+    form = "document.querySelector('.fields')"
+    node.topics.ensure("Typed", 1)
+
+    async def press(browser: Chromium, button: str) -> None:
+        await browser.run("document.documentElement.dataset.left = '1'")
+        await browser.run(f"document.querySelector('{button}').click()")
+        await browser.wait(
+            "document.readyState === 'complete' && !document.documentElement.dataset.left"
+        )
+
+    async def look(browser: Chromium, console: ConsoleClient) -> None:
+        await browser.open(f"{console.address}/topic?topic=Typed")
+        await browser.run(f"{form}.elements.body.value = '\\n{{}}\\n'")
+        await browser.run(f"{form}.elements.queue.value = '9'")
+        await press(browser, ".fields button")
+        assert "queues 0 to 0" in await browser.run("document.body.textContent")
+        assert await browser.run(f"{form}.elements.body.value") == "\n{}\n"
+        await browser.run(f"{form}.elements.queue.value = ''")
+        await press(browser, ".fields button")
+        assert node.stored("Typed") == []
+        await press(browser, ".confirm .primary")
+        [stored] = node.stored("Typed")
+        assert stored.body == b"\n{}\n"
+        assert stored.offset_message_id in await browser.run("document.body.textContent")
 
     act(node, tmp_path, look)
 
