@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import typer
@@ -341,12 +342,13 @@ def _retention(
     age: str | None, size: str | None, present: RetentionPolicy | None = None
 ) -> RetentionPolicy:
     """Return the retention of the two options; one that is absent keeps its value of *present*."""
-    from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+    from rocketray.store.retention import KEEP_ALL
 
     present = present or KEEP_ALL
-    return RetentionPolicy(
-        present.max_age_ms if age is None else parse_duration(age),
-        present.max_bytes if size is None else parse_bytes(size),
+    return replace(  # a changelog still compacts
+        present,
+        max_age_ms=present.max_age_ms if age is None else parse_duration(age),
+        max_bytes=present.max_bytes if size is None else parse_bytes(size),
     )
 
 

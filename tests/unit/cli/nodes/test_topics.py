@@ -17,6 +17,7 @@ from rocketray.broker.shards.owned_shard import OwnedShard
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.topic_start import TopicProgress
 from rocketray.cli.nodes.topics import TopicWait
+from rocketray.store.retention import RetentionPolicy
 
 
 def test_a_topic_that_is_made_at_once_says_nothing_on_stderr(node: LocalNode) -> None:
@@ -179,3 +180,13 @@ def test_permissions_are_letters_or_numbers(node: LocalNode, given: str, perm: i
 def test_one_queue_is_one(node: LocalNode) -> None:
     assert node.topics.ensure("Trade", 1)
     assert run_here("topics", "describe", "Trade").out.startswith("topic Trade: 1 queue, allows")
+
+
+def test_a_changed_limit_leaves_the_rest_of_a_retention_as_it_is(node: LocalNode) -> None:
+    kept = RetentionPolicy(max_bytes=1 << 20, compacts=True)
+    node.topics.ensure("t-changelog", 1, retention=kept)
+    done = run_here("topics", "alter", "t-changelog", "--retention-bytes", "2MiB")
+    assert done.code == 0, done.err
+    assert node.topics.get("t-changelog").retention == RetentionPolicy(
+        max_bytes=2 << 20, compacts=True
+    )
