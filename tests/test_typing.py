@@ -181,6 +181,10 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.proves(
+    "documentation",
+    "The programs of the README, the tutorial and the how-to pages pass `mypy --strict`",
+)
 @pytest.mark.timeout(600)
 def test_the_programs_of_the_pages_are_typed(said: list[str]) -> None:
     assert len(page_programs()) > 20

@@ -22,6 +22,11 @@ from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.recovery import RecoveryReport
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Queues, ConsumeQueueExt, index and checkpoint are rebuilt from the log",
+)
+
 SEGMENT = GOLDEN_CONFIG.commit_log_segment_bytes
 QUEUE = Path("consumequeue/TopicA/1")
 LAST_QUEUE_FILE = QUEUE / f"{4000:020d}"

@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A frame that changes while it is drained is stored whole or refused; a ring that is "
+    "cut meanwhile costs the process at most",
+)
+
 TESTS = Path(__file__).parents[1]
 ROUNDS = 1000  # of a second or so
 PROGRAM = [sys.executable, "-m", "support.programs.changing_ring"]

@@ -25,6 +25,26 @@ from rocketray.store.message_store import MessageStore
 from rocketray.store.queues.consume_queue import QueueEntry
 from rocketray.store.recovery.recovery import read_past_recovery
 
+pytestmark = [
+    pytest.mark.proves(
+        "durability",
+        "A flipped bit in a record without a CRC costs one record, in a queue id two",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "A queue or ConsumeQueueExt file that changed after a clean stop is rebuilt from the log",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "Queues, ConsumeQueueExt, index and checkpoint are rebuilt from the log",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "A lost, truncated, lengthened or exchanged log file: opening is refused, recovery "
+        "keeps the rest",
+    ),
+]
+
 MESSAGES = 40
 
 
@@ -353,6 +373,10 @@ def test_a_kill_before_a_flush_loses_nothing_and_says_so(
     assert "records_read=5" in caplog.text
 
 
+@pytest.mark.proves(
+    "durability",
+    "A changed byte costs one record, and is not delivered, after `store recover` either",
+)
 def test_no_damaged_byte_of_a_record_is_handed_out_after_recover(
     written: tuple[Path, list[StoredMessage]], tmp_path: Path
 ) -> None:

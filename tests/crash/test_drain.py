@@ -108,6 +108,11 @@ def is_over(shard: subprocess.Popen[bytes], ring: Path) -> bool:
     return shard.poll() is not None or not ring.exists()
 
 
+@pytest.mark.proves(
+    "durability",
+    "A frame that changes while it is drained is stored whole or refused; a ring that is cut "
+    "meanwhile costs the process at most",
+)
 @pytest.mark.parametrize("attempts", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_ring_that_is_cut_while_it_is_drained_costs_the_process_at_most(
     tmp_path: Path, seed: int, attempts: int
@@ -145,6 +150,10 @@ def test_a_ring_that_is_cut_while_it_is_drained_costs_the_process_at_most(
     assert set(codes) <= {None, -signal.SIGBUS}
 
 
+@pytest.mark.proves(
+    "producers",
+    "A shard that is killed during a batch completes the batch, and does not repeat it",
+)
 def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> None:
     """The shard is killed at random while this process sends; the next one takes over."""
     chance = random.Random(seed)

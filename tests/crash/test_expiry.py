@@ -74,6 +74,10 @@ def removals(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> list[Path]
     return removed
 
 
+@pytest.mark.proves(
+    "retention",
+    "A writer that dies between two removals leaves a log without a gap",
+)
 def test_a_writer_that_dies_between_two_removals_leaves_a_store_without_a_gap(
     store: MessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +149,7 @@ def test_a_file_that_cannot_be_removed_is_an_error_and_goes_the_next_time(
     store.close()
 
 
+@pytest.mark.proves("retention", "A power failure between two removals loses no remaining message")
 def test_power_that_goes_between_two_removals_takes_nothing_that_stays(
     rng: random.Random,
 ) -> None:

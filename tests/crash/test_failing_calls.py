@@ -27,6 +27,14 @@ from rocketray.errors import StoreError, StoreFullError
 from rocketray.message import StoredMessage
 from rocketray.store.message_store import MessageStore
 
+pytestmark = [
+    pytest.mark.proves("durability", "Without space a send fails as a whole"),
+    pytest.mark.proves(
+        "durability",
+        "A failed sync or other call stops the store and loses nothing acknowledged before",
+    ),
+]
+
 STORE = Path("/store")
 CONFIG = StoreConfig(
     commit_log_segment_bytes=4096,
@@ -127,6 +135,11 @@ def test_a_call_that_fails_costs_nothing_that_was_acknowledged(kind: str) -> Non
     assert tried > 10
 
 
+@pytest.mark.proves(
+    "durability",
+    "What a failed sync left in memory, which Linux takes for written, is on disk after the next "
+    "opening; a store whose disk failed stays closed until it is repaired",
+)
 def test_what_a_failed_sync_left_in_memory_is_on_disk_after_the_next_opening() -> None:
     """The system takes it for written; so the next process has to store it again."""
     tried = 0

@@ -15,6 +15,22 @@ from rocketray.message import Message, StoredMessage
 from rocketray.store.formats.record import parse_record
 from rocketray.store.message_store import MessageStore
 
+pytestmark = [
+    pytest.mark.proves(
+        "durability",
+        "A torn end of the log costs no record before it, and no part of a record is delivered",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "A lost, truncated, lengthened or exchanged log file: opening is refused, recovery "
+        "keeps the rest",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "Damage and a lost checkpoint after a crash: the rest is cut and kept aside",
+    ),
+]
+
 MESSAGES = 40
 
 

@@ -21,6 +21,12 @@ from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.heartbeat import Heartbeat
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Topics and groups are as they were last answered, wherever the power fails; exported "
+    "in RocketMQ's forms",
+)
+
 BOUND = Bound(all_up_to=24, random_count=4)
 DEAD = 2**31  # no process can have this id
 NUMBERS = itertools.count(1)

@@ -33,6 +33,12 @@ from rocketray.runtime.files.paths import runtime_directory
 from rocketray.store.message_store import MessageStore
 from rocketray.testing import Broker, Clock
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A node that is killed at any system call, and again at any of its next start, is as "
+    "before its last step or as after, and leaves no file behind",
+)
+
 FILES = "files", ""
 OF_CONTENT = re.compile(
     r"(recovered|stopped)\.json|groupJournal|commitlog|consumequeue|index|broken"

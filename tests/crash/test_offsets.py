@@ -20,6 +20,12 @@ from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "No queue offset is given twice, whatever a power failure takes; a group gets each "
+    "message that is stored afterwards",
+)
+
 STORE = Path("/store")
 CONFIG = StoreConfig(
     commit_log_segment_bytes=4096,
@@ -201,6 +207,10 @@ def test_files_without_content_have_their_size_after_a_clean_stop(count: int) ->
     kill(store)
 
 
+@pytest.mark.proves(
+    "durability",
+    "What is flushed stays, wherever a process that created the directories was killed before",
+)
 def test_what_is_flushed_stays_wherever_the_one_before_was_killed() -> None:
     """A directory that a killed process made is there, and its name is perhaps not on disk."""
     kills = 0

@@ -27,6 +27,11 @@ from rocketray.store.files.file_system import FileSystem
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.recovery import RecoveryReport
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    'Power loss loses no message acknowledged with `"disk"`, during recovery either',
+)
+
 STORE = Path("/store")
 CONFIG = StoreConfig(
     commit_log_segment_bytes=4096,
@@ -182,6 +187,7 @@ def test_power_failures_in_short_histories_lose_nothing_acknowledged(seed: int) 
     assert examiner.states > 1_000
 
 
+@pytest.mark.proves("producers", "No message acknowledged on disk is missing after a power failure")
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_every_power_failure_in_a_short_history_loses_nothing_acknowledged() -> None:

@@ -15,6 +15,11 @@ from support.sim.sim_disk import Bound, PowerLostError, SimDisk, power_fails_aft
 from rocketray.store.files.store_settings import allow_units, read_settings
 from rocketray.store.message_store import MessageStore
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A power failure while `store.json` or its copy is written leaves a store that opens",
+)
+
 STORE = Path("/store")
 SETTINGS, COPY = STORE / "store.json", STORE / "store.json.bak"
 ALL = Bound(all_up_to=256, random_count=64)

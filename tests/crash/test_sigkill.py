@@ -21,6 +21,8 @@ from support.nodes.stores import SMALL, FakeClock, message, read_all
 from rocketray.message import decode_properties
 from rocketray.store.message_store import MessageStore
 
+pytestmark = pytest.mark.proves("durability", "The death of a shard's process loses no message")
+
 KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "20"))
 KILLS_A_STORE = 10
 TESTS = Path(__file__).parents[1]
@@ -79,6 +81,7 @@ def writer(scratch: Path) -> Iterator[Writer]:
         process.stdin.close()
 
 
+@pytest.mark.proves("producers", "No message acknowledged in memory is missing after SIGKILL")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [KILLS, pytest.param(10 * KILLS, marks=pytest.mark.slow)])
 def test_nothing_acknowledged_is_missing_after_sigkill(

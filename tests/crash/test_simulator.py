@@ -14,6 +14,12 @@ import sys
 import pytest
 from support.harness.amounts import ALL
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "All of this together, with groups, retries, delays, transactions, compaction, "
+    "retention and queries, whatever fails",
+)
+
 NEW_SEEDS = 2_000 if ALL else 50
 """A number, not a time: a slow machine does as much as a quick one."""
 MUTANT_SEEDS = 2_000

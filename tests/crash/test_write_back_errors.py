@@ -18,6 +18,11 @@ from support.harness import machine
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.mapped_file import MappedFile, create_file
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A write-back that failed is told to the store, though its maps hold no descriptors",
+)
+
 FILE_BYTES = 8 << 20
 
 

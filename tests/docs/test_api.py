@@ -17,6 +17,7 @@ from rocketray import testing
 PAGES = [path.read_text() for path in sorted((ROOT / "docs/reference/api").glob("*.md"))]
 
 
+@pytest.mark.proves("documentation", "The API reference has every public name")
 def test_every_public_name_has_its_entry() -> None:
     entries = re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES), re.MULTILINE)
     names = [f"rocketray.{name}" for name in rocketray.__all__ if not name.startswith("__")]
@@ -29,6 +30,7 @@ def test_every_public_name_has_its_entry() -> None:
     assert len(entries) == len(set(entries))
 
 
+@pytest.mark.proves("documentation", "The API reference has every public name")
 def test_the_index_names_every_entry() -> None:
     index = (ROOT / "docs/reference/api/index.md").read_text()
     entries = re.findall(r"^::: [\w.]+\.(\w+)$", "\n".join(PAGES), re.MULTILINE)

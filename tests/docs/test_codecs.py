@@ -33,6 +33,12 @@ import rocketray as rr
 from rocketray.errors import InvalidMessageError
 from rocketray.testing import Broker, Clock
 
+pytestmark = pytest.mark.proves(
+    "documentation",
+    "The codecs of the page about Avro and Protobuf write what Confluent's serializers "
+    "write, and a body that they refuse is a dead letter with the reason",
+)
+
 Pages = dict[str, ModuleType]
 FIELD = descriptor_pb2.FieldDescriptorProto
 AVRO = b"\0\0\0\0\x02" + b"\x02o" + struct.pack("<d", 120.0) + b"\x04us"

@@ -53,6 +53,7 @@ def run(broker: Broker, module: ModuleType, steps: Callable[[], Awaitable[None]]
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("documentation", "A web service stores an order before it responds")
 def test_a_web_service_stores_an_order_before_it_responds(broker: Broker, load: Load) -> None:
     broker.topics.ensure("WebOrders", 1)
     service = load("web-service").make_service()
@@ -79,6 +80,11 @@ def _producer_over_socket(data: Path) -> NodeProducer:
     return LocalClient(transport).producer()
 
 
+@pytest.mark.proves(
+    "durability",
+    "A fork writes nothing over messages of its parent, ends by itself, and leaves ring, group "
+    "and node alone; what it inherits raises, and ids differ between all processes",
+)
 def test_each_worker_has_a_producer_of_its_own(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +102,7 @@ def test_each_worker_has_a_producer_of_its_own(
         ]
 
 
+@pytest.mark.proves("documentation", "An account is booked in order")
 def test_an_account_is_booked_in_order(broker: Broker, load: Load) -> None:
     module = load("ordered")
 
@@ -109,6 +116,10 @@ def test_an_account_is_booked_in_order(broker: Broker, load: Load) -> None:
     run(broker, module, steps)
 
 
+@pytest.mark.proves(
+    "documentation",
+    "A rejected invoice becomes a dead letter in a topic of its own",
+)
 def test_a_rejected_invoice_ends_in_the_topic_of_rejected_ones(
     broker: Broker, load: Load, clock: Clock
 ) -> None:
@@ -127,6 +138,7 @@ def test_a_rejected_invoice_ends_in_the_topic_of_rejected_ones(
     assert (module.mailed, module.to_check) == ([1], [2])
 
 
+@pytest.mark.proves("documentation", "A reminder that was recalled is not delivered")
 def test_a_paid_order_has_no_reminder(broker: Broker, load: Load, clock: Clock) -> None:
     module = load("delay")
     broker.topics.ensure("Reminders", 1)
@@ -140,6 +152,7 @@ def test_a_paid_order_has_no_reminder(broker: Broker, load: Load, clock: Clock) 
         assert not module.was_paid(producer, handles[1])
 
 
+@pytest.mark.proves("documentation", "An order and its message are stored both, or neither")
 def test_an_order_and_its_message_are_there_both_or_neither(
     broker: Broker, load: Load, clock: Clock, tmp_path: Path
 ) -> None:
@@ -159,6 +172,7 @@ def test_an_order_and_its_message_are_there_both_or_neither(
     orders.producer.close()
 
 
+@pytest.mark.proves("documentation", "The tables of the how-to page count all, and by the hour")
 def test_tables_count_all_and_by_the_hour(broker: Broker, load: Load) -> None:
     module = load("tables")
     seen = []
@@ -176,6 +190,7 @@ def test_tables_count_all_and_by_the_hour(broker: Broker, load: Load) -> None:
     assert seen == [9, [4, 5]]
 
 
+@pytest.mark.proves("documentation", "A Faust app counts with its new base")
 def test_the_faust_app_counts_with_its_new_base(broker: Broker, load: Load) -> None:
     module = load("from-faust")
     seen = {}

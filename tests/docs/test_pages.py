@@ -128,6 +128,11 @@ def spark(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneS
         yield OneSpark(directory, environ)
 
 
+@pytest.mark.proves(
+    "documentation",
+    "The README, each page of the tutorial, and each how-to page with a console print what they "
+    "show",
+)
 @pytest.mark.parametrize(
     "page",
     [
@@ -155,6 +160,7 @@ def shell_lines(page: Path) -> Iterator[str]:
                 yield shlex.join(shlex.split(line, comments=True))
 
 
+@pytest.mark.proves("documentation", "The commands of shell blocks succeed, on every page")
 def test_the_commands_of_shell_blocks_succeed(node: Node, tmp_path: Path) -> None:
     (tmp_path / "rocketray-data").symlink_to(node.environ["ROCKETRAY_DATA"])
     skipped: set[str] = set()
@@ -187,6 +193,7 @@ def test_the_commands_of_shell_blocks_succeed(node: Node, tmp_path: Path) -> Non
     assert skipped == NOT_RUN.keys()
 
 
+@pytest.mark.proves("documentation", "No block of the tutorial is left out")
 def test_every_block_of_the_tutorial_is_run() -> None:
     assert len(TUTORIAL) == 5
     for page in TUTORIAL:
@@ -194,6 +201,7 @@ def test_every_block_of_the_tutorial_is_run() -> None:
             assert block.language == "console" or Path(block.title).suffix, f"{page}: {block.text}"
 
 
+@pytest.mark.proves("documentation", "The examples print what their agents get")
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
@@ -262,6 +270,7 @@ def test_an_example_prints_what_its_agents_get(
         assert len(re.findall(r"order-\d$", printed, re.MULTILINE)) == 4
 
 
+@pytest.mark.proves("documentation", "The examples print what their agents get")
 @pytest.mark.slow
 def test_the_spark_example_writes_each_payment_once(spark: OneSpark) -> None:
     command = "python", str(EXAMPLES / "spark_sink.py")
@@ -288,6 +297,10 @@ def test_the_first_program_of_a_page_on_spark_runs(page: str, node: Node, spark:
     assert done.wait(patience(240)) == 0, log.read_text()
 
 
+@pytest.mark.proves(
+    "spark",
+    "The example of the flights has in its lake, and sends, what pandas computes",
+)
 @pytest.mark.slow
 def test_the_lake_of_flights_has_what_pandas_finds(spark: OneSpark) -> None:
     make_flights = runpy.run_path(str(EXAMPLES / "flights_data.py"))["make_flights"]
@@ -362,6 +375,7 @@ def test_the_lake_of_trade_has_what_pandas_finds(spark: OneSpark) -> None:
         assert rows[0] == rows[1]
 
 
+@pytest.mark.proves("documentation", "The examples print what their agents get")
 def test_the_examples_tests_pass(tmp_path: Path) -> None:
     log, script = tmp_path / "log", tmp_path / "run_tests.py"
     log.touch()

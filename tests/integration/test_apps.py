@@ -213,6 +213,10 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     assert hosts(run) == []
 
 
+@pytest.mark.proves(
+    "spark",
+    "`rocketray up`, `status`, `scale` and `down` run and show sinks, and what failed where",
+)
 @pytest.mark.slow
 def test_sinks_are_up_in_one_host_of_their_own(run: CommandServer, directory: Path) -> None:
     up = run("up", "lakes:app", "--detach", "--json")

@@ -16,7 +16,17 @@ from support.nodes.disk_cluster import Cluster, Watch, nothing_is_lost, two_mach
 from support.nodes.hosted_app import processes_here, start_app
 from support.nodes.machines_apart import ELSEWHERE
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(900),
+    pytest.mark.slow,
+    pytest.mark.proves(
+        "durability",
+        "The hosts of an app stay the same processes, and continue, when the node of the "
+        "first disk stops, is killed, starts again, or loses the coordinator to a standby and "
+        "takes it back",
+    ),
+]
 
 
 def end_node(cluster: Cluster, how: int) -> None:

@@ -41,6 +41,7 @@ def running(data: Path, log: Path) -> Iterator[Commands]:
         stop_node(node)
 
 
+@pytest.mark.proves("durability", "A queue without its directory stays closed")
 @pytest.mark.parametrize("is_started_again", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     tmp_path: Path, *, is_started_again: bool

@@ -49,6 +49,7 @@ def test_a_slice_of_the_data_agrees_with_brute_force(tmp_path: Path) -> None:
     assert not (directory / "node.json").exists(), "the node was stopped"
 
 
+@pytest.mark.proves("durability", "The death of the node's process and its Ray loses no message")
 @pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [COMMAND, "demo", "--limit", str(ROWS)]

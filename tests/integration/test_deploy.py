@@ -25,6 +25,11 @@ from support.nodes.machines_apart import THERE, apart
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(600),
+    pytest.mark.proves(
+        "durability",
+        "A node under `deploy/machine.sh`, of the first disk or a joined one, or in the "
+        "`StatefulSet`, comes back after its Ray failed, with its messages",
+    ),
 ]
 _READY_S = 120.0
 
@@ -192,6 +197,11 @@ def test_a_stateful_set_serves_its_program_and_comes_back_with_its_messages(
     assert subprocess.run(is_ready, env=environ, check=False).returncode == 1
 
 
+@pytest.mark.proves(
+    "durability",
+    "Node, program and console of `deploy/compose.yaml` answer with its commands, also its health "
+    "check, and end cleanly at SIGTERM",
+)
 @pytest.mark.slow
 def test_what_the_containers_run_answers_and_ends_at_sigterm(tmp_path: Path) -> None:
     """The commands of compose.yaml as processes: the console's port is any, on all addresses."""

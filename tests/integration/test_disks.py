@@ -55,6 +55,11 @@ def test_a_full_disk_is_named_in_one_line_and_the_node_ends_all_the_same(tmp_pat
     assert found["topics"] == ["Trade"]
 
 
+@pytest.mark.proves(
+    "durability",
+    "A joined disk that is full refuses messages, the other disk takes those without a queue, and "
+    "it takes messages again when it has room",
+)
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_joined_disk_that_is_full_takes_messages_again_when_it_has_room() -> None:

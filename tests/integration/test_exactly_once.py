@@ -19,6 +19,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 once = rr.spark.exactly_once
 
 
+@pytest.mark.proves(
+    "spark",
+    "The writers of `exactly_once` write a repeated batch once: Parquet, Derby, Delta",
+)
 def test_a_batch_that_is_repeated_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
     """Spark repeats the first batch, which all writers wrote before its function failed."""
     files, table, url = (
@@ -61,6 +65,10 @@ def test_a_batch_that_is_repeated_is_written_once(spark: SparkSession, tmp_path:
     assert len([*files.glob("batch=*-000000000[01]")]) == len([*files.iterdir()]) == 2
 
 
+@pytest.mark.proves(
+    "spark",
+    "A transaction of `to_jdbc` that fails leaves neither rows nor an entry",
+)
 def test_a_transaction_that_fails_leaves_neither_rows_nor_an_entry(
     spark: SparkSession, tmp_path: Path
 ) -> None:

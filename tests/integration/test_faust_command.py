@@ -94,6 +94,7 @@ def wait_for_lines(path: Path, count: int) -> list[str]:
     return path.read_text().splitlines()
 
 
+@pytest.mark.proves("stock-faust", "`faust worker` and `send`; a signal stops a worker in order")
 @pytest.mark.parametrize(
     ("module", "number"),
     [("shop", signal.SIGTERM), ("stock", signal.SIGINT)],
@@ -118,6 +119,7 @@ def test_a_worker_handles_what_is_sent_and_ends_on_a_signal(
     assert "Traceback" not in said
 
 
+@pytest.mark.proves("stock-faust", "`faust agents`, `tables`, `models`, `reset`")
 def test_agents_tables_and_models_are_listed_and_state_is_reset(directory: Path) -> None:
     commands = (
         ("-A", "shop", "--json", "agents"),

@@ -310,6 +310,10 @@ def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]
     program.process.wait()
 
 
+@pytest.mark.proves(
+    "spark",
+    "`app.main()` runs agents and sinks, and ends without a traceback and without a JVM",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["lake_app"], indirect=True)
 def test_main_runs_a_node_agents_and_sinks_and_a_signal_ends_all_without_a_traceback(

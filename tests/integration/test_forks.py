@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 from support.harness.patience import patience
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(300),
+    pytest.mark.proves(
+        "durability",
+        "A fork writes nothing over messages of its parent, ends by itself, and leaves ring, "
+        "group and node alone; what it inherits raises, and ids differ between all processes",
+    ),
+]
 PROGRAM = Path(__file__).parent.parent / "support/programs/forking_program.py"
 
 

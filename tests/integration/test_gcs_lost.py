@@ -15,7 +15,17 @@ from support.harness.patience import patience, wait_until
 from support.nodes.disk_cluster import Cluster, Watch, cluster_of_two, nothing_is_lost
 from support.nodes.redis_server import redis_server
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(600),
+    pytest.mark.slow,
+    pytest.mark.proves(
+        "durability",
+        "While the GCS of a separate Ray is unavailable, programs on all machines send and "
+        "consume; with its state in Redis it is used again, and without it the nodes and "
+        "programs of all machines join the new Ray by themselves",
+    ),
+]
 _AWAY_S, _BACK_S = 20.0, 5.0
 _RAYLETS_WAIT = "RAY_gcs_rpc_server_reconnect_timeout_s"
 """How long raylets wait for the GCS, and somewhat less our programs; a minute by default."""

@@ -25,7 +25,19 @@ from support.nodes.own_mounts import with_mounts
 
 MESSAGES = int(os.environ.get("ROCKETRAY_TEST_HISTORY_MESSAGES", "10000"))
 ROUNDS = int(os.environ.get("ROCKETRAY_TEST_HISTORY_ROUNDS", "1"))
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900 + MESSAGES // 40)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(900 + MESSAGES // 40),
+    pytest.mark.proves(
+        "durability",
+        "The death of a consumer, the filter actor or the coordinator loses no message",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "The same while processes are stopped longer than their leases, the wall clock is "
+        "set, the disk is slow, and memory or the disk is full",
+    ),
+]
 SMALL = 'mount -t tmpfs -o size=200m tmpfs /dev/shm; mount -t tmpfs -o size=400m tmpfs "$1"'
 rounds = pytest.mark.parametrize("number", range(ROUNDS))
 

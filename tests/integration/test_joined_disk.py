@@ -85,6 +85,11 @@ def test_queues_are_spread_over_both_disks_and_each_machine_uses_both(
     }
 
 
+@pytest.mark.proves(
+    "durability",
+    "Delayed messages, transactions and retries are on the disk of their queue, also while the "
+    "machine of the first disk is down, and on another disk while that of the queue is",
+)
 def test_messages_wait_for_their_delay_and_their_decision_on_the_disk_of_their_queue(
     later: dict[str, Any],
 ) -> None:
@@ -105,6 +110,9 @@ def test_actors_that_were_killed_return_to_their_disk_with_all_that_they_had(
     assert killed["offsets"] == [EACH] * 4
 
 
+@pytest.mark.proves("spark", "Spark on another machine writes into queues of several disks")
+@pytest.mark.proves("spark", "The options `cluster` and `rayAddress`")
+@pytest.mark.proves("ray-data", "With `cluster`, tasks read any disk from any machine")
 @pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_spark_and_ray_data_use_the_queues_of_both_disks_from_the_second_machine(
@@ -161,6 +169,11 @@ def test_a_table_of_an_app_is_rebuilt_on_the_machine_without_its_changelog(
     assert counted == {"first": {"blue": 1, "red": 2}, "second": {"blue": 2, "red": 4}}
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "The URL names a cluster, and an app on any machine reads the queues of all disks, also of "
+    "those that move",
+)
 @pytest.mark.slow
 @pytest.mark.usefixtures("filled")
 def test_a_stock_app_reads_the_queues_of_both_disks_from_the_second_machine(
@@ -351,6 +364,11 @@ def _hosts(said: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.proves(
+    "durability",
+    "Delayed messages, transactions and retries are on the disk of their queue, also while the "
+    "machine of the first disk is down, and on another disk while that of the queue is",
+)
 @pytest.mark.slow
 @pytest.mark.usefixtures("consumed", "later")
 def test_while_a_machine_is_away_the_other_disk_serves_and_status_says_so(cluster: Cluster) -> None:

@@ -17,7 +17,16 @@ from support.harness.patience import patience, wait_until
 
 import rocketray as rr
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.proves(
+        "groups",
+        "A count in a table of a program that is killed again and again has each message, and "
+        "no more than were handled",
+    ),
+]
 _KEYS, _ROUNDS, _EACH = 7, 6, 400
 
 # A line is in the file before the message counts, and one behind it: no kill takes either.

@@ -169,6 +169,7 @@ def test_every_broadcast_member_gets_everything_and_goes_on_where_it_was(
         assert sorted(got(name)) == list(range(300)), "each once, also over the restart"
 
 
+@pytest.mark.proves("groups", "Offsets move while members run")
 def test_offsets_move_under_a_group_that_runs(connection: Connection, stack: ExitStack) -> None:
     connection.topics.ensure("Moved", 2)
     readers = Readers(connection, "moved", "Moved")
@@ -250,6 +251,7 @@ def test_a_group_changes_what_it_subscribes_to_while_it_runs(
     assert 0 < min(switches) < sent // 2
 
 
+@pytest.mark.proves("groups", "A gateway that dies loses no message and delivers none twice")
 def test_a_gateway_that_dies_costs_no_message_and_no_second_delivery(
     connection: Connection, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,6 +168,7 @@ def test_no_node_is_a_clear_error(tmp_path: Path) -> None:
         Connection.open(tmp_path)
 
 
+@pytest.mark.proves("durability", "A message acknowledged to a producer that is killed is kept")
 def test_what_a_killed_producer_was_told_is_stored(
     node: Node, connection: Connection, tmp_path: Path
 ) -> None:
@@ -180,6 +181,11 @@ def test_what_a_killed_producer_was_told_is_stored(
     assert len(bodies) == len(set(bodies))
 
 
+@pytest.mark.proves("durability", "The death of a shard's process loses no message")
+@pytest.mark.proves(
+    "producers",
+    "A shard that is killed during a batch completes the batch, and does not repeat it",
+)
 @KILLS
 def test_a_killed_shard_loses_and_repeats_nothing(
     node: Node, connection: Connection, tmp_path: Path, kills: int
@@ -270,6 +276,10 @@ def _wait_for_new_pid(actor: ray.actor.ActorHandle, before: int) -> None:
     wait_until(is_back, "the actor does not come back")
 
 
+@pytest.mark.proves(
+    "durability",
+    "The death of a consumer, the filter actor or the coordinator loses no message",
+)
 def test_a_killed_member_is_replaced_and_nothing_is_missed(
     node: Node, connection: Connection, tmp_path: Path
 ) -> None:
@@ -458,6 +468,7 @@ def has_journal(connection: Connection, group: str) -> bool:
     return False
 
 
+@pytest.mark.proves("producers", "A node's acknowledgement is kept for the next start")
 def test_a_node_that_was_stopped_starts_with_all_it_had_and_another_process_joins(
     tmp_path: Path,
 ) -> None:

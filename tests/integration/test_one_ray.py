@@ -49,7 +49,16 @@ from rocketray.runtime.ray_process.ray_runtime import (
     start_ray,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(240),
+    pytest.mark.proves(
+        "durability",
+        "The hosts of an app stay the same processes, and continue, when the node of the "
+        "first disk stops, is killed, starts again, or loses the coordinator to a standby and "
+        "takes it back",
+    ),
+]
 
 ONE_PROCESS = NodeOptions(queues_per_process="shared")
 JOINING = NodeOptions(cluster=DEFAULT_CLUSTER, joins=True, ray_address="local")
@@ -157,6 +166,10 @@ def told_of(connection: Connection, begin: str) -> bool:
     return any(line.startswith(begin) for line in connection.problems())
 
 
+@pytest.mark.proves(
+    "durability",
+    "A Ray that the node did not start is left alone, and left actors are ended by the next start",
+)
 @pytest.mark.slow
 def test_what_a_killed_node_left_is_ended_by_the_next_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -273,6 +286,11 @@ def actors_of(disk: str) -> list[str]:
     return [name for name in actors() if disk_in(name) == disk]
 
 
+@pytest.mark.proves(
+    "durability",
+    "When the coordinator's machine is lost, a standby starts it with all that was saved, and "
+    "gives it back; nothing acknowledged is missing",
+)
 def test_a_standby_continues_the_cluster_and_gives_the_coordinator_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,12 @@ def test_how_long_each_side_is_silent_while_the_network_is_cut(
         nothing_is_lost(side.values())
 
 
+@pytest.mark.proves(
+    "durability",
+    "A standby takes over from no coordinator that runs: not when its own network was cut or its "
+    "process stood still, nor when no packet of its machine reaches the coordinator, nor again "
+    "and again",
+)
 def test_a_standby_that_was_cut_off_takes_nothing_over(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

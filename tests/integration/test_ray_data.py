@@ -29,6 +29,7 @@ def _quiet() -> None:
     context.enable_progress_bars = False
 
 
+@pytest.mark.proves("ray-data", "What was read and changed is written, on the Ray of a node")
 def test_what_is_read_changed_and_written_is_what_plain_python_makes(
     node: Node, connection: Connection
 ) -> None:
@@ -76,6 +77,7 @@ def test_what_is_read_changed_and_written_is_what_plain_python_makes(
     assert {(row["body"], row["tags"], row["keys"]) for row in back} == expected
 
 
+@pytest.mark.proves("ray-data", "A dataset with another column is refused before a message is sent")
 def test_a_dataset_that_does_not_fit_is_refused_before_a_message_is_sent(
     node: Node, connection: Connection
 ) -> None:

@@ -60,6 +60,7 @@ def check_is_told(errors: str) -> None:
     assert "rocketray start" in line
 
 
+@pytest.mark.proves("durability", "The node ends with its Ray and the next one starts")
 @ONE_OR_BOTH
 def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
@@ -112,6 +113,10 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
         stop_node(again)
 
 
+@pytest.mark.proves(
+    "durability",
+    "A Ray that the node did not start is left alone, and left actors are ended by the next start",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("server", ["gcs_server", "raylet"])
 def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, server: str) -> None:
@@ -230,6 +235,10 @@ def start_again(data: Path, log: Path, joined: AnotherRay) -> str:
     return log.read_text()
 
 
+@pytest.mark.proves(
+    "durability",
+    "A program with a node gets a `NodeNotRunningError` when Ray is lost",
+)
 @pytest.mark.slow
 @ONE_OR_BOTH
 def test_a_node_in_a_program_says_that_its_ray_is_lost_and_gives_the_directory_back(

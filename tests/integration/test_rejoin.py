@@ -22,6 +22,12 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(400),
     pytest.mark.slow,
+    pytest.mark.proves(
+        "durability",
+        "Programs on the node's machine and elsewhere, an app and `rocketray consume` "
+        "continue when their Ray is back: nothing acknowledged is missing, nothing is stored "
+        "twice",
+    ),
 ]
 
 

@@ -75,6 +75,7 @@ def milliseconds(column: pa.ChunkedArray) -> list[int]:
     return [value // 1000 for value in column.cast(pa.timestamp("us")).cast("int64").to_pylist()]
 
 
+@pytest.mark.proves("spark", "Each column holds what was written")
 def test_every_column_of_every_message_is_what_was_written(
     spark: SparkSession, shards: Shards, messages: list[StoredMessage]
 ) -> None:
@@ -117,6 +118,7 @@ def test_spark_takes_each_column_alone(spark: SparkSession, shards: Shards, colu
     assert frame.toArrow().num_rows == 5
 
 
+@pytest.mark.proves("spark", "The option `tags`")
 @pytest.mark.parametrize("tags", ["pay", "pay||order", " Aa ", "BB", "Aa || BB", "nobody", "*"])
 def test_tags_are_compared_exactly(
     spark: SparkSession, shards: Shards, messages: list[StoredMessage], tags: str
@@ -127,6 +129,11 @@ def test_tags_are_compared_exactly(
     assert offsets_of(read(spark, shards, tags=tags)) == places(expected)
 
 
+@pytest.mark.proves(
+    "spark",
+    "Conditions of a batch on topic, queue, offset and tags are applied by the source, and the "
+    "result is the same",
+)
 @pytest.mark.parametrize("hands_over", [True, False])
 def test_conditions_on_tags_queues_and_offsets_reach_the_source(
     spark: SparkSession, shards: Shards, messages: list[StoredMessage], *, hands_over: bool
@@ -151,6 +158,7 @@ def test_conditions_on_tags_queues_and_offsets_reach_the_source(
         spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
 
 
+@pytest.mark.proves("spark", "The option `sql`")
 def test_sql_sees_properties_and_a_failed_evaluation_is_no_match(
     spark: SparkSession, shards: Shards, messages: list[StoredMessage]
 ) -> None:
@@ -167,6 +175,7 @@ def test_sql_sees_properties_and_a_failed_evaluation_is_no_match(
     assert offsets_of(read(spark, shards, sql="region > 5")) == []
 
 
+@pytest.mark.proves("spark", "The option `dialect`")
 def test_numbers_are_compared_in_any_form_unless_the_dialect_is_rocketmqs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -186,6 +195,7 @@ def test_numbers_are_compared_in_any_form_unless_the_dialect_is_rocketmqs(
         assert found("a > 500") == ["500.01", "9" * 400]
 
 
+@pytest.mark.proves("spark", "The option `endingOffsets`")
 def test_offsets_bound_each_queue_and_many_small_batches_are_one_table(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -200,6 +210,11 @@ def test_offsets_bound_each_queue_and_many_small_batches_are_one_table(
     assert offsets_of(frame) == [(0, offset) for offset in range(995, 1000)]
 
 
+@pytest.mark.proves(
+    "spark",
+    "The options `startingTimestamp`, `startingOffsetsByTimestamp`, "
+    "`startingOffsetsByTimestampStrategy`, `endingTimestamp` and `endingOffsetsByTimestamp`",
+)
 def test_times_bound_each_queue(
     spark: SparkSession, shards: Shards, messages: list[StoredMessage]
 ) -> None:
@@ -215,12 +230,14 @@ def test_times_bound_each_queue(
         read(spark, shards, **span).collect()
 
 
+@pytest.mark.proves("spark", "The option `topic`")
 def test_several_topics_are_one_table(spark: SparkSession, shards: Shards) -> None:
     counts = read(spark, shards, topic="Trade, Other").groupBy("topic").count().collect()
 
     assert {row["topic"]: row["count"] for row in counts} == {"Trade": TOPIC_COUNT, "Other": 10}
 
 
+@pytest.mark.proves("spark", "The options `minPartitions` and `maxRecordsPerPartition`")
 def test_a_queue_is_divided_into_tasks(
     spark: SparkSession, shards: Shards, messages: list[StoredMessage]
 ) -> None:
@@ -232,6 +249,7 @@ def test_a_queue_is_divided_into_tasks(
     assert offsets_of(divided) == places(messages)
 
 
+@pytest.mark.proves("spark", "The options `columns` and `includeHeaders`")
 def test_a_query_written_for_kafka_reads_kafkas_columns(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -244,6 +262,7 @@ def test_a_query_written_for_kafka_reads_kafkas_columns(
     assert regions == [("", b"eu"), ("Trade 0 1 ", b"us"), ("Trade 0 2 Trade 0 2 ", b"asia")]
 
 
+@pytest.mark.proves("spark", "The option `path`")
 def test_a_brokers_store_is_loaded_by_its_path(spark: SparkSession) -> None:
     with open_golden() as store:
         keys = {(one.topic, one.queue_id, one.queue_offset) for one in store.reads.scan()}
@@ -259,6 +278,7 @@ class Order(rr.Record):
     amount: float
 
 
+@pytest.mark.proves("spark", "`rr.spark.schema`")
 def test_bodies_become_typed_columns(spark: SparkSession, tmp_path: Path) -> None:
     with Shards(tmp_path, Orders=1) as written:
         bodies = [Order(f"o-{n}", n / 2).dumps(serializer="json") for n in range(3)]
@@ -278,6 +298,7 @@ def test_queues_may_be_assigned(spark: SparkSession, shards: Shards) -> None:
     assert sorted(map(tuple, counts)) == [("Other", 0, 10), ("Trade", 1, COUNTS[1])]
 
 
+@pytest.mark.proves("spark", "SQL finds the source without an import")
 def test_sql_finds_the_source_without_a_word_of_python(spark: SparkSession, shards: Shards) -> None:
     spark.sql(
         "CREATE TEMPORARY VIEW trade_view USING rocketray "
@@ -318,6 +339,7 @@ def test_a_directory_without_a_node_is_named(
         read(spark, shards, data=str(tmp_path)).collect()
 
 
+@pytest.mark.proves("spark", "A write that cannot be is refused, with what to do")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -336,6 +358,7 @@ def test_a_write_that_cannot_be_is_refused_with_what_to_do(
         writer.options(data=str(shards.data), **options).save()
 
 
+@pytest.mark.proves("spark", "An unknown column, or one of another type, is refused")
 def test_a_wrong_column_is_an_error(spark: SparkSession, shards: Shards) -> None:
     with pytest.raises(PySparkException, match="no column 'bodi'; did you mean 'body'"):
         read(spark, shards, "bodi binary").collect()

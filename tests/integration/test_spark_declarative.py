@@ -59,6 +59,7 @@ def rows_of(directory: Path) -> list[dict[str, object]]:
     return [row for one in directory.glob("*.parquet") for row in pq.read_table(one).to_pylist()]
 
 
+@pytest.mark.proves("spark", "The example of a declarative pipeline adds what is new in each run")
 def test_each_run_adds_what_is_new(tmp_path: Path, packages: Path) -> None:
     directory = tmp_path / "pipeline"
     shutil.copytree(EXAMPLE, directory)

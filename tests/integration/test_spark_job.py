@@ -45,6 +45,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess
         )
 
 
+@pytest.mark.proves("spark", "The import sets `PYSPARK_PYTHON` where the PATH has another Python")
 @pytest.mark.slow
 def test_a_python_called_by_its_path_finds_the_source(
     job: subprocess.CompletedProcess[str],
@@ -52,6 +53,7 @@ def test_a_python_called_by_its_path_finds_the_source(
     assert job.stdout.split() == ["20", "0"], job.stderr
 
 
+@pytest.mark.proves("spark", "A filter that is probably a mistake causes a warning")
 @pytest.mark.slow
 def test_a_doubtful_filter_is_warned_about(job: subprocess.CompletedProcess[str]) -> None:
     (line,) = [line for line in job.stderr.splitlines() if "one-tag" in line]

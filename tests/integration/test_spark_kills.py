@@ -21,6 +21,13 @@ STRIKES = int(os.environ.get("ROCKETRAY_TEST_SPARK_STRIKES", "16"))
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300 + 60 * STRIKES)]
 
 
+@pytest.mark.proves(
+    "spark",
+    "A driver, a worker, a gateway, a shard or a group's member that is killed: each row is once "
+    "in the topic and in the table that is made of it; the same kills repeat rows without "
+    "ledgers. All of it in `make test-slow`, also an app's hosts, the coordinator, the filter "
+    "actor and the whole node",
+)
 @pytest.mark.slow
 def test_each_row_is_in_topic_and_table_once_whatever_is_killed(
     connection: Connection, rng: Random

@@ -91,6 +91,11 @@ def windows_of(runs: list[list[Event]]) -> tuple[Counter[tuple[str, int]], int]:
     return closed, late
 
 
+@pytest.mark.proves(
+    "spark",
+    "Windows with a watermark over a join with a table are what plain Python computes, with state "
+    "in RocksDB, across a restart",
+)
 def test_windows_over_a_static_table_close_with_the_watermark_in_each_run(
     spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
@@ -125,6 +130,7 @@ def test_windows_over_a_static_table_close_with_the_watermark_in_each_run(
     assert sorted(pipeline.rows) == sorted((*key, number) for key, number in expected.items())
 
 
+@pytest.mark.proves("spark", "Two streams are joined across a restart as pandas joins them")
 @pytest.mark.slow
 def test_orders_are_joined_with_the_payments_of_a_later_run(
     spark: SparkSession, tmp_path: Path, rng: random.Random

@@ -53,6 +53,7 @@ def lake_rows(lake: Path) -> list[tuple[int, int]]:
     return sorted(rows)
 
 
+@pytest.mark.proves("spark", "The calls `process_available()` and `statistics()`")
 def test_both_kinds_of_sinks_come_up_to_what_is_there(
     spark: SparkSession, shards: Shards, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_both_kinds_of_sinks_come_up_to_what_is_there(
     assert [one.lag for one in lagging] == [10, 10]
 
 
+@pytest.mark.proves("spark", "A failed batch is repeated and nothing is lost")
 def test_a_sink_that_fails_once_goes_on_and_loses_nothing(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_sink_that_fails_once_goes_on_and_loses_nothing(
     assert sorted(offset for batch in batches.values() for offset in batch) == [*range(100)]
 
 
+@pytest.mark.proves("spark", "The call `check()`")
 def test_a_sink_that_always_fails_is_given_up_with_its_cause(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_sink_that_always_fails_is_given_up_with_its_cause(
         host.process_available(TIMEOUT_S)
 
 
+@pytest.mark.proves("spark", "The option `schema` of a sink, and each error that `start()` raises")
 def test_what_is_wrong_from_the_start_is_raised_at_the_start(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -147,6 +151,7 @@ def test_what_is_wrong_from_the_start_is_raised_at_the_start(
         host.start()
 
 
+@pytest.mark.proves("spark", "A writer that was started is refused")
 def test_a_sink_must_return_a_writer_that_is_not_started(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -160,6 +165,7 @@ def test_a_sink_must_return_a_writer_that_is_not_started(
         host_of(spark, shards, SinkSpec("started", started, "Trade")).start()
 
 
+@pytest.mark.proves("spark", "A file sink has each message once, also after a kill")
 @pytest.mark.slow
 def test_a_killed_sink_on_the_bundled_java_goes_on_here_and_writes_each_message_once(
     spark: SparkSession, shards: Shards, tmp_path: Path
@@ -231,6 +237,7 @@ def processes_of(session: int) -> list[int]:
     return found
 
 
+@pytest.mark.proves("spark", "The call `run()`")
 @pytest.mark.slow
 def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) -> None:
     with Shards(tmp_path / "data", Other=1) as shards:
@@ -255,6 +262,10 @@ def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) 
     assert [line for line in errors.splitlines() if "Traceback" in line or "\tat " in line] == []
 
 
+@pytest.mark.proves(
+    "spark",
+    "`app.main()` runs agents and sinks, and ends without a traceback and without a JVM",
+)
 @pytest.mark.slow
 def test_the_jvm_ends_with_a_process_of_sinks_that_is_killed(tmp_path: Path) -> None:
     with Shards(tmp_path / "data", Trade=1) as shards:

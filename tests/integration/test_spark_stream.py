@@ -69,6 +69,7 @@ def places(**counts: range) -> list[tuple[int, int]]:
     return sorted((int(name[1:]), offset) for name, part in counts.items() for offset in part)
 
 
+@pytest.mark.proves("spark", "`availableNow` ends while producers continue")
 def test_a_run_over_what_is_available_ends_while_a_producer_goes_on(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -96,6 +97,8 @@ def test_a_run_over_what_is_available_ends_while_a_producer_goes_on(
     assert all(len(batch) <= 302 for batch in sink.batches.values())
 
 
+@pytest.mark.proves("spark", "The option `startingOffsets`")
+@pytest.mark.proves("spark", "`rr.spark.lag_metrics`")
 def test_a_stream_starts_at_the_end_and_reads_new_queues_from_their_beginning(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -119,6 +122,8 @@ def test_a_stream_starts_at_the_end_and_reads_new_queues_from_their_beginning(
     assert rr.spark.lag_metrics(progress)[0]["maxOffsetsBehindLatest"] == "0"
 
 
+@pytest.mark.proves("spark", "The option `startingOffsets`")
+@pytest.mark.proves("spark", "A query continues where its checkpoint stands")
 def test_a_query_goes_on_where_its_checkpoint_stands(spark: SparkSession, shards: Shards) -> None:
     shards.fill("Trade", 0, 10)
     assert run(spark, shards, startingOffsets="earliest").all() == places(q0=range(10))
@@ -132,6 +137,7 @@ def test_a_query_goes_on_where_its_checkpoint_stands(spark: SparkSession, shards
     assert run(spark, shards).all() == []
 
 
+@pytest.mark.proves("spark", "The option `failOnDataLoss`")
 def test_deleted_messages_are_an_error_or_skipped(spark: SparkSession, shards: Shards) -> None:
     shards.fill("Trade", 0, 10)
     run(spark, shards, startingOffsets="earliest")
@@ -143,6 +149,7 @@ def test_deleted_messages_are_an_error_or_skipped(spark: SparkSession, shards: S
     assert run(spark, shards, failOnDataLoss="false").all() == places(q0=range(25, 30))
 
 
+@pytest.mark.proves("spark", "A checkpoint of another topic is refused")
 def test_a_checkpoint_of_another_topic_is_refused(spark: SparkSession, shards: Shards) -> None:
     shards.fill("Trade", 0, 1)
     run(spark, shards, startingOffsets="earliest")
@@ -152,6 +159,11 @@ def test_a_checkpoint_of_another_topic_is_refused(spark: SparkSession, shards: S
         run(spark, shards, topic="Other")
 
 
+@pytest.mark.proves(
+    "spark",
+    "A checkpoint of a topic that was recreated is refused, or read from its first message with a "
+    "warning",
+)
 def test_a_topic_made_again_and_grown_beyond_the_checkpoint_is_not_read_on(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -166,6 +178,12 @@ def test_a_topic_made_again_and_grown_beyond_the_checkpoint_is_not_read_on(
     assert run(spark, shards).all() == []
 
 
+@pytest.mark.proves("spark", "The options `topicPattern` and `assign`")
+@pytest.mark.proves(
+    "spark",
+    "A topic of the checkpoint that does not exist any more is an error, or left out with a "
+    "warning",
+)
 def test_topics_that_match_come_and_go(spark: SparkSession, shards: Shards) -> None:
     pattern = {"topicPattern": "Tr.*"}
     shards.fill("Trade", 0, 3)
@@ -182,6 +200,7 @@ def test_topics_that_match_come_and_go(spark: SparkSession, shards: Shards) -> N
     assert run(spark, shards, failOnDataLoss="false", **pattern).all() == places(q0=range(3, 4))
 
 
+@pytest.mark.proves("spark", "The options `minOffsetsPerTrigger` and `maxTriggerDelay`")
 def test_a_micro_batch_waits_for_its_least_messages(spark: SparkSession, shards: Shards) -> None:
     shards.fill("Trade", 0, 2)
     sink = Collected()
@@ -201,6 +220,7 @@ def test_a_micro_batch_waits_for_its_least_messages(spark: SparkSession, shards:
     assert [len(batch) for batch in sink.batches.values()] == [2, 5]
 
 
+@pytest.mark.proves("spark", "The option `allowFilterChange`, and another filter on a checkpoint")
 def test_another_filter_on_a_checkpoint_is_taken_only_where_it_is_allowed(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -232,6 +252,7 @@ def test_a_query_by_the_name_of_a_filter_keeps_its_version(
     assert sorted(map(tuple, frame.collect())) == [(0, 1), (0, 6), (0, 11), (0, 16)]
 
 
+@pytest.mark.proves("spark", "A checkpoint without `@` is accepted, with one line in the log")
 def test_a_checkpoint_of_an_earlier_release_is_read_on(spark: SparkSession, shards: Shards) -> None:
     shards.fill("Trade", 0, 10)
     run(spark, shards, startingOffsets="earliest")
@@ -253,6 +274,7 @@ def without_origin(checkpoint: Path) -> None:
         log.with_name(f".{log.name}.crc").unlink()
 
 
+@pytest.mark.proves("spark", "The option `endingOffsets`")
 def test_a_stream_has_no_end(spark: SparkSession, shards: Shards) -> None:
     with pytest.raises(PySparkException, match=r"endingOffsets is for spark\.read"):
         run(spark, shards, endingOffsets="latest")

@@ -98,6 +98,7 @@ def test_a_batch_is_written_once_with_all_of_its_columns(
     assert not [*staged_directory(broker.data).iterdir()]
 
 
+@pytest.mark.proves("spark", "`txnAppId` with `txnVersion`")
 def test_a_batch_with_a_version_is_written_once_and_one_that_fails_not_at_all(
     spark: SparkSession, broker: Broker, staging: SteppedStaging
 ) -> None:
@@ -119,6 +120,11 @@ def test_a_batch_with_a_version_is_written_once_and_one_that_fails_not_at_all(
     assert bodies_of(broker) == {str(row): 1 for row in range(10)}
 
 
+@pytest.mark.proves(
+    "spark",
+    "A task that fails after some of its rows, a commit that fails, one whose answer is lost, and "
+    "one that Spark lost: each row is stored once",
+)
 def test_a_stream_whose_commits_fail_or_are_lost_writes_each_row_once(
     spark: SparkSession, broker: Broker, staging: SteppedStaging
 ) -> None:
@@ -139,6 +145,11 @@ def test_a_stream_whose_commits_fail_or_are_lost_writes_each_row_once(
     assert not [*staged_directory(broker.data).iterdir()]
 
 
+@pytest.mark.proves(
+    "spark",
+    "A task that fails after some of its rows, a commit that fails, one whose answer is lost, and "
+    "one that Spark lost: each row is stored once",
+)
 def test_a_task_that_fails_after_some_of_its_rows_leaves_nothing(
     spark: SparkSession, broker: Broker, staging: SteppedStaging, tmp_path: Path
 ) -> None:
@@ -166,6 +177,7 @@ def test_a_task_that_fails_after_some_of_its_rows_leaves_nothing(
     assert not [*staged_directory(broker.data).iterdir()]
 
 
+@pytest.mark.proves("spark", "At least once repeats rows, and needs no decision")
 def test_at_least_once_needs_no_decision_and_repeats_rows(
     spark: SparkSession, broker: Broker, staging: SteppedStaging
 ) -> None:

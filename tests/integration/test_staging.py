@@ -55,6 +55,13 @@ def problem_of(client: StagingClient, batch: BatchName) -> str:
     return next(work.problem for work in client.calls.overview(100).work if work.batch == batch)
 
 
+@pytest.mark.proves(
+    "spark",
+    "A driver, a worker, a gateway, a shard or a group's member that is killed: each row is once "
+    "in the topic and in the table that is made of it; the same kills repeat rows without "
+    "ledgers. All of it in `make test-slow`, also an app's hosts, the coordinator, the filter "
+    "actor and the whole node",
+)
 def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
     node: Node, connection: Connection
 ) -> None:
@@ -78,6 +85,14 @@ def test_batches_are_stored_once_though_gateways_and_shards_are_killed(
     assert not [path for path in staged_directory(node.data).iterdir() if writer in path.name]
 
 
+@pytest.mark.proves(
+    "spark",
+    "A driver, a worker, a gateway, a shard or a group's member that is killed: each row is once "
+    "in the topic and in the table that is made of it; the same kills repeat rows without "
+    "ledgers. All of it in `make test-slow`, also an app's hosts, the coordinator, the filter "
+    "actor and the whole node",
+)
+@pytest.mark.proves("spark", "`rocketray staged`, and problems in `rocketray status`")
 def test_a_batch_that_was_decided_before_both_gateways_ended_is_stored(
     node: Node, connection: Connection
 ) -> None:

@@ -17,6 +17,17 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(400),
     pytest.mark.slow,
+    pytest.mark.proves(
+        "durability",
+        "When the coordinator's machine is lost, a standby starts it with all that was saved, "
+        "and gives it back; nothing acknowledged is missing",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "Delayed messages, transactions and retries are on the disk of their queue, also "
+        "while the machine of the first disk is down, and on another disk while that of the "
+        "queue is",
+    ),
 ]
 
 

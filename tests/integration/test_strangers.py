@@ -214,6 +214,7 @@ def test_no_http_port_of_ray_does_anything_for_a_stranger(node: Node) -> None:
     assert set(answers.values()) <= {401, 403}, answers
 
 
+@pytest.mark.proves("documentation", "The table of access by other users")
 def test_rings_doorbells_and_files_of_messages_cannot_be_changed(node: Node) -> None:
     with node.connection() as connection, connection.producer() as producer:
         producer.send("Trade", b"through a ring")

@@ -20,6 +20,11 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.slow,
     pytest.mark.timeout(600),
+    pytest.mark.proves(
+        "durability",
+        "Under systemd, a node and its Ray are started again, stop with all their processes, "
+        "and do not start without the disk",
+    ),
 ]
 _USER = "rocketray"
 _BIN = "/opt/rocketray/bin"

@@ -42,6 +42,7 @@ def test_topics_change_and_go(connection: Connection) -> None:
         producer.send("Short", b"x")
 
 
+@pytest.mark.proves("filters", "A program is warned once of a filter that is probably a mistake")
 def test_a_program_is_warned_once_of_a_filter_that_looks_like_a_slip(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,6 +53,10 @@ def answers(frame: DataFrame) -> list[Any]:
     return [*counts, *texts.orderBy("partition", "offset").collect()]
 
 
+@pytest.mark.proves(
+    "spark",
+    "With `columns=kafka` queries find the same as with Spark's Kafka source, also between offsets",
+)
 def test_it_finds_the_same(spark: SparkSession, shards: Shards, tmp_path: Path) -> None:
     ours = read(spark, "rocketray", columns="kafka", data=str(shards.data))
     with KafkaBroker(tmp_path / "kafka", QUEUES) as broker:

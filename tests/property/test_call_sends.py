@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,10 @@ class FarProducer:
                     future.result()
 
 
+@pytest.mark.proves(
+    "producers",
+    "What is sent by calls is stored once and in order, also if calls are lost",
+)
 @given(st.lists(STEPS, max_size=20))
 def test_what_is_sent_by_calls_is_stored_once_and_in_order(
     steps: list[tuple[str, int, int]],

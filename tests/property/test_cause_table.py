@@ -68,6 +68,7 @@ def is_in(one: StoredMessage, within: PreviewRange) -> bool:
     )
 
 
+@pytest.mark.proves("groups", "A range has the causes of its messages, each explained alone")
 def test_a_range_has_the_causes_of_its_messages(seed: int, tmp_path: Path) -> None:
     Compared(tmp_path, seed).run(STEPS)
 

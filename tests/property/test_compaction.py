@@ -111,6 +111,10 @@ ROUNDS = st.lists(st.tuples(CHANGES, st.integers(1, 6), st.none() | st.integers(
 ONE_KEY = [([("a", b"x" * 200)] * 9, 3, steps) for steps in range(9)]
 
 
+@pytest.mark.proves(
+    "retention",
+    "Compaction keeps the last message of each key, even if the writer dies",
+)
 @settings(max_examples=30, deadline=None)
 @given(ROUNDS)
 @example(ONE_KEY)

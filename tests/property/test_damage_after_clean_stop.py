@@ -27,6 +27,11 @@ from rocketray.store.formats.record import parse_record
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A queue or ConsumeQueueExt file that changed after a clean stop is rebuilt from the log",
+)
+
 MESSAGES = 60
 DAMAGES = 300
 TAGS = ("pay", "order", "Aa")

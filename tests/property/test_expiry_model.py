@@ -26,6 +26,12 @@ from rocketray.store.reading.pull import GetMessageStatus
 from rocketray.store.retention import DiskUse, RetentionPolicy
 from rocketray.testing import Clock
 
+pytestmark = pytest.mark.proves(
+    "retention",
+    "Nothing is taken for older than it is, whatever the clock is set to, and look-ups by "
+    "time are right",
+)
+
 QUEUES = [("Trade", 0), ("Trade", 1), ("%RETRY%group", 0)]
 SEGMENT = SMALL.commit_log_segment_bytes
 DISK = DiskUse(0, 1 << 40)

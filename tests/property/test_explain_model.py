@@ -16,6 +16,7 @@ from support.models.explain_model import STEPS, History
 from rocketray.services.explaining.cause import Cause
 
 
+@pytest.mark.proves("groups", "`explain` names the right cause in random histories")
 def test_a_history(seed: int, tmp_path: Path) -> None:
     History(tmp_path, seed).run(STEPS)
 

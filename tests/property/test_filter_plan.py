@@ -11,6 +11,7 @@ import contextlib
 import json
 from collections.abc import Callable
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.harness.machines import run_histories
@@ -223,5 +224,6 @@ class Migration(RuleBasedStateMachine):
             member.report()
 
 
+@pytest.mark.proves("groups", "Each filter delivers only on its own side of the switch")
 def test_each_filter_delivers_on_its_own_side(seed: int, amount: Callable[[int], int]) -> None:
     run_histories(Migration, seed, amount(70), 30)

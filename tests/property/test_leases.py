@@ -12,6 +12,7 @@ import json
 from contextlib import suppress
 from typing import get_args
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.harness.machines import run_histories
@@ -245,5 +246,6 @@ class Leases(RuleBasedStateMachine):
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
+@pytest.mark.proves("groups", "No two members deliver from one queue at the same time")
 def test_no_queue_is_handed_out_by_two(seed: int) -> None:
     run_histories(Leases, seed, 150, 20)

@@ -44,6 +44,11 @@ def run(seed: int, count: int, kind: type[RegisterDocuments] = RegisterDocuments
     return worlds
 
 
+@pytest.mark.proves(
+    "durability",
+    "Of coordinators that take over the documents in a register, only the last one saves, and it "
+    "has every earlier save",
+)
 def test_a_history_of_coordinators(seed: int, amount: Callable[[int], int]) -> None:
     worlds = run(seed, amount(HISTORIES))
     if len(worlds) < HISTORIES:

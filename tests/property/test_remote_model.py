@@ -15,6 +15,7 @@ from support.models.remote_machine import Remote
 HISTORIES = 50
 
 
+@pytest.mark.proves("groups", "A gateway that dies loses no message and delivers none twice")
 @pytest.mark.timeout(600)
 def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
     run(Remote, amount(HISTORIES), seed)

@@ -26,6 +26,10 @@ class Retries(AppMachine):
         return FailureRules(GROUP, (0, 1, 2, 16)[number], dead_letter_topic(GROUP))
 
 
+@pytest.mark.proves(
+    "delivery",
+    "Every message is delivered at least once in random histories with failures",
+)
 @pytest.mark.timeout(600)
 def test_hundreds_of_steps(seed: int, amount: Callable[[int], int]) -> None:
     run(Retries, amount(HISTORIES), seed)

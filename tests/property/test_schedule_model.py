@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from support.harness.amounts import examples
@@ -180,6 +181,7 @@ class Run:
             assert self.was_set_back or dues == sorted(dues), "out of order"
 
 
+@pytest.mark.proves("delays", "Each message arrives once when it is due, in random histories")
 @examples(EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False))
 def test_every_message_arrives_once_when_it_is_due(chance: random.Random) -> None:

@@ -113,6 +113,11 @@ def test_a_value_without_a_type(value: Any) -> None:
     assert b"NaN" not in message.body or "NaN" in repr(value)
 
 
+@pytest.mark.proves(
+    "producers",
+    "What is sent is what arrives, or the send raises: values, keys, properties and times by "
+    "every door",
+)
 @given(
     st.builds(
         Reading,
@@ -136,6 +141,11 @@ def test_a_record(value: Reading | None) -> None:
     assert received(TYPED, message) == value
 
 
+@pytest.mark.proves(
+    "producers",
+    "What is sent is what arrives, or the send raises: values, keys, properties and times by "
+    "every door",
+)
 @given(SCALARS)
 @example(UUID(int=1))
 @example(time(3, 4))
@@ -240,6 +250,10 @@ def by_spark(rows: list[dict[str, Any]]) -> list[RowMessage]:
     return [message for frame in frames for message in in_frame(frame)]
 
 
+@pytest.mark.proves(
+    "groups",
+    "A key with a blank is one key by every door, and is found by its own text",
+)
 @given(ROWS)
 @example([{"body": b"", "tags": None, "keys": ["van Dyck", "k"], "properties": {}}])
 @example([{"body": b"", "tags": None, "keys": [], "properties": {"p": "NaN"}}])

@@ -67,6 +67,7 @@ def test_stored_properties_hold_everything_in_order() -> None:
     assert Message("T", b"", keys=["one", "key"][0]).keys == ("one",)
 
 
+@pytest.mark.proves("producers", "Tags that no subscription can match are refused")
 @pytest.mark.parametrize("tag", ["", "*", "a||b", " a", "a ", "\ta", "\x00"])
 def test_a_tag_that_can_never_match_is_refused(tag: str) -> None:
     with pytest.raises(InvalidMessageError, match="never be matched"):
@@ -78,6 +79,7 @@ def test_any_other_tag_can_be_subscribed_to(tag: str) -> None:
     assert matches_exactly(parse(f"other || {tag}"), check_tag(tag))
 
 
+@pytest.mark.proves("producers", "U+0000, U+0001 and U+0002 in properties are refused")
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -108,6 +110,7 @@ def test_a_topic_is_checked() -> None:
         Message("no.dots", b"")
 
 
+@pytest.mark.proves("producers", "A body has a maximum size")
 def test_a_body_has_a_limit() -> None:
     Message("T", bytes(BODY_MAX_BYTES))
     with pytest.raises(MessageTooLargeError, match=f"limit of {BODY_MAX_BYTES}"):
@@ -120,6 +123,7 @@ def test_the_limit_of_a_body_is_in_bytes_whatever_its_items_are() -> None:
         Message("T", wide)
 
 
+@pytest.mark.proves("producers", "Tag, keys and properties together have a maximum size")
 def test_a_property_string_has_a_limit_in_bytes() -> None:
     room = PROPERTIES_MAX_BYTES - len("a\x01\x02")
     assert len(Message("T", b"", properties={"a": "x" * room}).encoded_properties()) == 32_767
@@ -128,6 +132,7 @@ def test_a_property_string_has_a_limit_in_bytes() -> None:
             Message("T", b"", properties={"a": value}).encoded_properties()
 
 
+@pytest.mark.proves("producers", "Text that is not valid Unicode is refused")
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(InvalidMessageError, match="not valid Unicode"):
         Message("T", b"", properties={"a": "\ud800"}).encoded_properties()

@@ -52,6 +52,12 @@ from rocketray.store.queues.gaps_file import read_gaps
 from rocketray.store.recovery.recovery import read_past_recovery
 from rocketray.store.recovery.scrub_progress import read_progress
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Each release's directories are opened with all that is in them; a file of a later "
+    "version is refused, and nothing is changed",
+)
+
 FORMS = file_forms()
 WHOLE = "directory.json"
 """The file whose version is that of the whole directory."""

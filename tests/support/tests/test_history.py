@@ -9,6 +9,12 @@ from support.models.history import GroupHistory, History, Sent, Told, violations
 from support.models.journal import Entry, Outcome
 from support.models.verdict import Death
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "The same while processes are stopped longer than their leases, the wall clock is "
+    "set, the disk is slow, and memory or the disk is full",
+)
+
 ALL = "all"
 
 

@@ -56,6 +56,7 @@ def receive(consumer: GroupConsumer, count: int, *, commit: bool = True) -> list
     return found
 
 
+@pytest.mark.proves("producers", "A stored message is read back as it was sent")
 def test_a_message_comes_out_as_it_went_in(node: LocalNode) -> None:
     node.topics.ensure("Trade", 1)
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
@@ -92,6 +93,10 @@ def test_a_message_that_is_forwarded_keeps_its_identity(node: LocalNode) -> None
     assert again.born_timestamp_ms == message.born_timestamp_ms
 
 
+@pytest.mark.proves(
+    "producers",
+    "A one-way send stores messages, and counts those that are not stored",
+)
 def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: LocalNode) -> None:
     node.topics.ensure("Trade", 1)
     with node.producer() as producer:
@@ -107,6 +112,7 @@ def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: Lo
         assert producer.one_way_lost == 7
 
 
+@pytest.mark.proves("producers", "Compressed bodies are read back as they were sent")
 def test_compressed_bodies_come_out_as_they_went_in(node: LocalNode) -> None:
     node.topics.ensure("Trade", 1)
     bodies = [b"word " * 2000, b"short", bytes(9000)]
@@ -122,6 +128,7 @@ def test_compressed_bodies_come_out_as_they_went_in(node: LocalNode) -> None:
     assert all(message.size < 300 for message in found)
 
 
+@pytest.mark.proves("producers", "Messages of `send_async` are stored once and in order")
 @pytest.mark.parametrize("local", [True, False], ids=["ring", "call"])
 def test_every_message_arrives_once_and_in_order(node: LocalNode, local: bool) -> None:
     node.topics.ensure("Trade", 3)
@@ -283,6 +290,10 @@ def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
         assert member.assignment() == {("Trade", 0)}
 
 
+@pytest.mark.proves(
+    "producers",
+    "`send_many` stores an Arrow table as messages, and returns their results",
+)
 def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:
     node.topics.ensure("Trade", 2)
     table = pa.table(
@@ -320,6 +331,7 @@ def test_tables_of_large_rows_go_through_the_ring_too(
         assert [message.body for message in receive(c, 250)] == bodies
 
 
+@pytest.mark.proves("producers", "A large body is sent by a call")
 def test_large_bodies_take_the_other_way_in(node: LocalNode) -> None:
     node.topics.ensure("Large", 1)
     with node.producer() as producer, pytest.raises(InvalidMessageError):
@@ -344,6 +356,10 @@ def test_a_producer_of_very_many_queues_has_small_rings_and_sends_large_batches_
         assert sorted(one.body for one in receive(member, len(bodies))) == sorted(bodies)
 
 
+@pytest.mark.proves(
+    "producers",
+    "An invalid queue id or message is refused before anything is stored",
+)
 def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None:
     node.topics.ensure("Trade", 1)
     with node.producer() as producer:
@@ -362,6 +378,7 @@ def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None
     assert node.shard("Trade", 0).writer.statistics().max_queue_offset == 0
 
 
+@pytest.mark.proves("producers", '`ack="disk"` is given after the log was flushed')
 def test_a_disk_ack_means_that_the_log_was_flushed(node: LocalNode) -> None:
     node.topics.ensure("Trade", 1)
     with node.producer() as producer:

@@ -11,6 +11,11 @@ import pytest
 
 from rocketray.base.interpreter import python_for_spark
 
+pytestmark = pytest.mark.proves(
+    "spark",
+    "The import sets `PYSPARK_PYTHON` where the PATH has another Python",
+)
+
 
 @pytest.fixture
 def system(tmp_path: Path) -> Path:

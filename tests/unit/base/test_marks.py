@@ -130,6 +130,10 @@ DOORS: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.proves(
+    "delivery",
+    "No way on takes a [mark](../reference/marks.md) along, and no program gives one",
+)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", REFUSED)
 def test_no_program_gives_a_mark_of_the_nodes_by_any_door(name: str, door: str) -> None:
@@ -204,6 +208,10 @@ WAYS = {
 }
 
 
+@pytest.mark.proves(
+    "delivery",
+    "No way on takes a [mark](../reference/marks.md) along, and no program gives one",
+)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NOTED)
 def test_what_a_node_noted_is_left_behind(name: str, way: str) -> None:
@@ -304,6 +312,7 @@ COUNTING: dict[str, frozenset[str]] = {
 }
 
 
+@pytest.mark.proves("delivery", "A mark counts only in the topics where the node puts it")
 @pytest.mark.parametrize("where", COUNTING)
 def test_a_mark_counts_where_the_node_puts_it(where: str) -> None:
     record = dict(places())[where]

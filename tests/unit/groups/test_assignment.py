@@ -39,6 +39,7 @@ def allocate(case: dict[str, Any]) -> dict[int, str]:
     return {"averagely": averagely, "by_circle": by_circle}[case["strategy"]](queues, members)
 
 
+@pytest.mark.proves("groups", "Queues are divided as RocketMQ divides them")
 def test_queues_are_divided_as_rocketmq_divides_them() -> None:
     for case in golden_rows("allocation"):
         expected = {queue: name for name, share in case["shares"].items() for queue in share}
@@ -61,6 +62,10 @@ def test_every_queue_has_one_owner_whatever_the_order_of_the_members(
     assert divide(strategy, "T", queues, sorted(members, reverse=True), {}) == shares
 
 
+@pytest.mark.proves(
+    "groups",
+    "With `consistent_hash`, only the queues of the member that joins or leaves move",
+)
 @given(QUEUES, SESSIONS, st.text(min_size=5, max_size=5))
 def test_a_ring_moves_only_the_queues_of_who_joins_or_leaves(
     queues: int, members: set[str], joining: str
@@ -82,6 +87,7 @@ def test_sticky_moves_only_to_who_joins_and_only_from_who_leaves(
     assert moved == {queue for queue in range(queues) if after[queue] == joining}
 
 
+@pytest.mark.proves("groups", "`sticky` gives equal shares and moves only the excess")
 @given(QUEUES, SESSIONS, st.dictionaries(st.integers(0, 45), st.text(max_size=4)), st.data())
 def test_sticky_gives_equal_shares_and_moves_only_what_is_over_a_share(
     queues: int, members: set[str], strangers: dict[int, str], data: st.DataObject

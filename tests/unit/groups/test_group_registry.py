@@ -23,6 +23,7 @@ def test_one_member_gets_all_queues_without_offsets() -> None:
     assert reply.members == 1
 
 
+@pytest.mark.proves("groups", "A queue changes its owner only after the old owner released it")
 def test_a_queue_changes_hands_only_after_it_was_given_up() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 2, 0)
@@ -46,6 +47,7 @@ def test_only_the_owner_of_a_queue_says_at_which_message_it_is_held() -> None:
     assert described.failing == {}
 
 
+@pytest.mark.proves("groups", "A silent member loses its queues after the session timeout")
 def test_a_silent_member_loses_its_queues_after_the_session_time() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 2, 0)
@@ -53,6 +55,10 @@ def test_a_silent_member_loses_its_queues_after_the_session_time() -> None:
     assert set(registry.heartbeat(beat("b"), 2, SESSION_TIMEOUT_MS + 1).granted) == {0, 1}
 
 
+@pytest.mark.proves(
+    "groups",
+    "A member with the client id of a dead one gets its queues after the session timeout",
+)
 def test_a_restarted_member_gets_what_its_predecessor_had_once_that_one_cannot_live() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 2, 0)
@@ -117,6 +123,7 @@ def test_only_the_owner_moves_the_offset() -> None:
     assert registry.offsets.get("group", "Topic", 0) == 5
 
 
+@pytest.mark.proves("groups", "A member that leaves commits and releases its queues")
 def test_leaving_commits_and_frees_the_queues() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 1, 0)
@@ -124,6 +131,7 @@ def test_leaving_commits_and_frees_the_queues() -> None:
     assert registry.heartbeat(beat("b"), 1, 1).granted == {0: 8}
 
 
+@pytest.mark.proves("groups", "Members with different subscriptions are refused")
 def test_members_of_one_group_subscribe_alike() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 1, 0)
@@ -235,6 +243,7 @@ def test_a_heartbeat_that_arrives_after_its_process_is_gone_moves_no_offset_back
     assert registry.heartbeat(beat("b"), 1, silent).granted == {0: 6}
 
 
+@pytest.mark.proves("groups", "A report that is handled late or twice changes nothing")
 @pytest.mark.parametrize("number", [2, 3])
 def test_a_heartbeat_that_comes_late_or_twice_changes_nothing(number: int) -> None:
     registry = GroupRegistry()
@@ -360,6 +369,7 @@ def test_a_group_divides_its_queues_as_its_members_say(
     assert first.granted.keys() == shares
 
 
+@pytest.mark.proves("groups", "Members with different strategies are refused")
 def test_members_of_one_group_divide_its_queues_alike() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 2, 0)
@@ -371,6 +381,10 @@ def test_members_of_one_group_divide_its_queues_alike() -> None:
     assert registry.heartbeat(replace(beat("b"), strategy="sticky"), 2, 2).members == 1
 
 
+@pytest.mark.proves(
+    "groups",
+    "A group reads its retry topic without a filter, also with members of an earlier release",
+)
 def test_a_group_has_no_filter_on_its_retry_topic_whatever_members_of_earlier_releases_ask_for() -> (
     None
 ):
@@ -396,6 +410,10 @@ def test_a_filter_on_a_retry_topic_that_an_earlier_release_saved_is_dropped() ->
     after.heartbeat(replace(beat("a", subscription=EVERYTHING), topic="%RETRY%group"), 1, 1)
 
 
+@pytest.mark.proves(
+    "groups",
+    "Of several processes with one client id, all but the last are told to end",
+)
 def test_of_processes_with_one_name_all_but_the_last_are_told_to_end() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 1, 0)

@@ -45,6 +45,10 @@ def test_the_docstring_has_each_transition_and_no_other() -> None:
     assert re.findall(r"^    (\w+) ", states, re.MULTILINE) == [each.value for each in QueueState]
 
 
+@pytest.mark.proves(
+    "groups",
+    "A queue goes through the states of the hand-over table, and through no others",
+)
 @pytest.mark.parametrize("event", TRANSITIONS)
 @pytest.mark.parametrize("state", QueueState)
 def test_an_event_leads_where_the_table_says_or_is_refused(event: str, state: QueueState) -> None:

@@ -80,6 +80,7 @@ def test_a_lease_counts_from_when_the_question_was_asked() -> None:
     assert LEASE_MS < SESSION_TIMEOUT_MS
 
 
+@pytest.mark.proves("groups", "A member without a lease delivers nothing")
 def test_a_member_without_a_lease_hands_out_nothing_until_it_is_answered(
     node: CutOffNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_member_without_a_lease_hands_out_nothing_until_it_is_answered(
         assert "resumes" in caplog.text
 
 
+@pytest.mark.proves("groups", "A member that returns resumes at the group's offsets")
 def test_a_member_that_was_taken_for_dead_goes_on_where_the_group_stands(node: CutOffNode) -> None:
     clock = Clock()
     with GroupConsumer(node, "g", "T", ALL, clock_ms=clock, client_id="one") as member:

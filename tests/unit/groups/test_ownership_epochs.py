@@ -19,6 +19,12 @@ from rocketray.groups.heartbeat import AppInstance, Heartbeat
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.groups.ownership_epochs import EPOCH_MAX, OwnershipEpochs
 
+pytestmark = pytest.mark.proves(
+    "groups",
+    "Each grant of a queue has a larger ownership epoch than all before it, also after a "
+    "restart, a lost save, or the deletion of its group",
+)
+
 PAY = Subscription.tags("pay")
 LATE = SESSION_TIMEOUT_MS + 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.models.heartbeats import PAY, beat, restarted
 
 from rocketray.groups.group_registry import GroupRegistry
@@ -9,6 +10,7 @@ from rocketray.groups.journal.group_journal import EntryKind
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 
 
+@pytest.mark.proves("groups", "The assignment survives a restart of the coordinator")
 def test_who_owns_what_survives_a_restart() -> None:
     before = GroupRegistry()
     before.heartbeat(beat("a"), 2, 0)

@@ -35,6 +35,7 @@ def silent() -> GroupRegistry:
     return registry
 
 
+@pytest.mark.proves("groups", "A member that returns keeps queues that are still unassigned")
 def test_who_was_silent_keeps_what_nobody_took() -> None:
     registry = silent()
     assert registry.memberships.living("group", "Topic", LATE).by_member() == {}

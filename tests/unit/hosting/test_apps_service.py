@@ -32,6 +32,13 @@ from rocketray.topology.app.agent_statistics import AgentStatistics, HeldQueue
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 from rocketray.topology.delivery.noted_failure import NotedFailure
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A member over the node's socket gets and commits what one of a direct client does, "
+    "and continues when the node's process answers again; hosts of apps that are asked "
+    "for over it are those that a process in Ray finds",
+)
+
 PLACE = MessagePlace("Orders", 1, 7, None, "id")
 AGENT = AgentStatistics(
     *("pay", "shop-pay", 1, 2, 3, 4),

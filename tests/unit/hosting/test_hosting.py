@@ -197,6 +197,10 @@ def test_the_code_of_hosts_is_renewed_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert renewed == ["gcs://x.zip"]
 
 
+@pytest.mark.proves(
+    "spark",
+    "`rocketray up`, `status`, `scale` and `down` run and show sinks, and what failed where",
+)
 def test_the_host_of_sinks_stays_one_when_agents_are_scaled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,6 +224,10 @@ def test_hosts_are_in_the_order_of_their_numbers_and_that_of_sinks_is_last() -> 
     assert sorted(keys, key=host_actors._order) == [("a", SINKS), ("b", 9), ("b", 10), ("b", SINKS)]
 
 
+@pytest.mark.proves(
+    "spark",
+    "A sink of a cluster's app needs a checkpoint that every machine finds",
+)
 @pytest.mark.parametrize("checkpoint", [None, "kept/lake"])
 def test_a_sink_of_a_cluster_needs_a_checkpoint_that_stays(checkpoint: str | None) -> None:
     for kept in ("/shared/lake", "s3://bucket/lake"):

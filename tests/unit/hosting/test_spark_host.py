@@ -73,6 +73,10 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         each.stop()
 
 
+@pytest.mark.proves(
+    "spark",
+    "Under `rocketray up` a sink is restarted for as long as the app is up",
+)
 def test_a_host_runs_all_sinks_and_stops_them(start: Callable[..., SparkHost]) -> None:
     one = start("two_lakes")
     assert one.start() is None

@@ -29,6 +29,12 @@ from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.testing import Broker
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A fork writes nothing over messages of its parent, ends by itself, and leaves ring, "
+    "group and node alone; what it inherits raises, and ids differ between all processes",
+)
+
 ALL = Subscription.tags("*")
 
 

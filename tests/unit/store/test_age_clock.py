@@ -10,6 +10,12 @@ from support.nodes.stores import FakeClock
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.testing import Clock
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A wall clock that is set, or wrong for up to ten minutes at a start, removes nothing "
+    "and abandons no transaction",
+)
+
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
@@ -77,6 +83,11 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.proves(
+    "retention",
+    "Nothing is taken for older than it is, whatever the clock is set to, and look-ups by time "
+    "are right",
+)
 @given(STEPS)
 def test_nothing_is_older_than_it_is_nor_younger_than_it_was_seen(
     steps: list[tuple[str, int]],

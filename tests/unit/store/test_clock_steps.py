@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.nodes.stores import SMALL, message
 
 from rocketray.store.age_clock import SETTLING_MS, AgeClock
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 from rocketray.testing import Clock
+
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A wall clock that is set, or wrong for up to ten minutes at a start, removes nothing "
+    "and abandons no transaction",
+)
 
 THREE_DAYS = RetentionPolicy(max_age_ms=3 * 86_400_000)
 DISK = DiskUse(0, 1 << 40)
@@ -41,6 +48,7 @@ def kept_for_three_days(store: MessageStore, clock: Clock) -> None:
     assert removed(store) == 10
 
 
+@pytest.mark.proves("retention", "A wall clock that is ahead for a while removes nothing")
 def test_a_clock_that_is_days_ahead_for_a_round_removes_nothing(tmp_path: Path) -> None:
     clock = Clock()
     with opened(tmp_path, clock) as store:
@@ -52,6 +60,10 @@ def test_a_clock_that_is_days_ahead_for_a_round_removes_nothing(tmp_path: Path) 
         kept_for_three_days(store, clock)
 
 
+@pytest.mark.proves(
+    "retention",
+    "Neither does one that is ahead at a start and set within ten minutes",
+)
 def test_a_clock_that_is_days_ahead_at_a_start_removes_nothing_if_it_is_set_soon(
     tmp_path: Path,
 ) -> None:
@@ -67,6 +79,10 @@ def test_a_clock_that_is_days_ahead_at_a_start_removes_nothing_if_it_is_set_soon
         kept_for_three_days(store, clock)
 
 
+@pytest.mark.proves(
+    "retention",
+    "Messages that got a time in the future are removed in time while the process runs",
+)
 def test_one_message_of_a_year_ahead_keeps_none_for_longer_than_they_should(tmp_path: Path) -> None:
     clock = Clock()
     with opened(tmp_path, clock) as store:

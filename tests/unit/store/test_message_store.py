@@ -191,6 +191,11 @@ def with_failed_flush(path: Path, monkeypatch: pytest.MonkeyPatch, number: int) 
     return store
 
 
+@pytest.mark.proves(
+    "durability",
+    "What a failed sync left in memory, which Linux takes for written, is on disk after the next "
+    "opening; a store whose disk failed stays closed until it is repaired",
+)
 def test_a_failed_flush_ends_the_stores_life(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

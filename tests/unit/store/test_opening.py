@@ -20,6 +20,8 @@ from rocketray.errors import (
 )
 from rocketray.store.message_store import MessageStore
 
+pytestmark = pytest.mark.proves("durability", "A second process on one store is refused")
+
 
 def open_store(directory: Path, config: StoreConfig | None = None) -> MessageStore:
     return MessageStore(directory, config, clock_ms=FakeClock())

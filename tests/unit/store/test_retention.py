@@ -42,6 +42,7 @@ def gone(
     return [(one.reason, one.was_held) for one in expired]
 
 
+@pytest.mark.proves("retention", "Files are removed by age, by size and by disk use")
 @pytest.mark.parametrize(
     ("policy", "needed_from", "disk", "expected"),
     [
@@ -94,6 +95,7 @@ def test_files_go_by_age_by_size_and_by_disk(
     assert gone(policy, needed_from=needed_from, disk=disk) == expected
 
 
+@pytest.mark.proves("retention", "The newest file is never removed")
 def test_the_file_of_the_last_record_stays_whatever_is_asked() -> None:
     for log_end in (1, 99, 100):
         assert gone(RetentionPolicy(1, 1), disk=DiskUse(10_000, 0), log_end=log_end) == []
@@ -128,6 +130,7 @@ def test_no_file_is_looked_at_behind_the_first_that_stays() -> None:
     assert len(expired) == 1
 
 
+@pytest.mark.proves("retention", "Disk limits apply only while little is free")
 def test_limits_hold_only_while_little_is_free() -> None:
     assert DiskUse(9 * AMPLE_BYTES, AMPLE_BYTES - 1).reaches(FULL)
     assert not DiskUse(9 * AMPLE_BYTES, AMPLE_BYTES).reaches(FULL)  # as full, but enough is free

@@ -49,6 +49,7 @@ def put(broker: Broker, topic: str, value: str) -> None:
         producer.send(topic, value.encode())
 
 
+@pytest.mark.proves("groups", "A deleted topic stops its agent alone, which waits for it")
 @pytest.mark.parametrize(
     "options", [{}, {"start": "latest"}, {"tables": True}], ids=["plain", "latest", "tables"]
 )

@@ -59,6 +59,7 @@ def test_answers_that_are_lost_leave_the_message_stored_once(broker: Broker) -> 
     assert stored(broker) == [b"1", b"2"]
 
 
+@pytest.mark.proves("producers", "A full disk refuses messages, and groups continue to consume")
 def test_a_full_disk_refuses_messages_and_groups_go_on(broker: Broker) -> None:
     member = broker.consumer("g", "orders", ALL)
     send(broker, b"1")

@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from support.harness.source_tree import ROOT
 
 from rocketray.testing import Broker, Clock
 from rocketray.testing.faults import Faults
+
+pytestmark = pytest.mark.proves(
+    "documentation",
+    "The tests of the page about testing pass, and its faults exist",
+)
 
 PAGE = (ROOT / "docs/how-to/testing.md").read_text()
 

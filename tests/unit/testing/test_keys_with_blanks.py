@@ -34,6 +34,10 @@ def found(broker: Broker, key: str) -> list[bytes]:
     return [message.body for message in by_query]
 
 
+@pytest.mark.proves(
+    "groups",
+    "A key with a blank is one key by every door, and is found by its own text",
+)
 def test_a_key_is_found_whichever_door_it_came_by(topic: Broker) -> None:
     with topic.producer() as producer:
         producer.send("T", b"0", keys=[NAME, "k"])

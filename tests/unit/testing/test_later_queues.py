@@ -54,6 +54,10 @@ def test_a_living_group_reads_a_later_queue_from_its_first_message(topic: Broker
     assert taken(topic, newcomer) == [], "a group that begins now is asked where"
 
 
+@pytest.mark.proves(
+    "groups",
+    "A queue that is added later is read from its first message, whatever `start=` says",
+)
 def test_a_group_whose_members_are_stopped_meanwhile_does_so(topic: Broker) -> None:
     member = join(topic)
     assert taken(topic, member) == []
@@ -78,6 +82,7 @@ def test_the_explanation_says_that_it_is_delivered(topic: Broker) -> None:
     assert topic.explain(old.offset_message_id, "g").cause.value == "before_start"
 
 
+@pytest.mark.proves("groups", "A topic that is created again is read from its beginning")
 def test_a_topic_that_is_created_again_is_read_from_its_beginning(topic: Broker) -> None:
     join(topic).close()
     topic.topics.delete("T")
@@ -106,6 +111,10 @@ def test_a_living_broadcast_client_reads_a_later_queue_from_its_first_message(
     assert taken(topic, member) == numbers(2)
 
 
+@pytest.mark.proves(
+    "groups",
+    "A queue that is added later is read from its first message, whatever `start=` says",
+)
 def test_a_stopped_broadcast_client_reads_a_later_queue_from_its_first_message(
     topic: Broker, tmp_path: Path
 ) -> None:

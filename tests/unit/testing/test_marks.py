@@ -34,6 +34,11 @@ async def passing(clock: Clock, is_so: Callable[[], bool]) -> None:
     await until(look)
 
 
+@pytest.mark.proves(
+    "delivery",
+    "A retried message that is forwarded, or goes through `group_by`, is a message of its new "
+    "topic",
+)
 def test_a_retried_message_that_is_forwarded_is_a_message_of_its_new_topic(
     broker: Broker, clock: Clock
 ) -> None:
@@ -80,6 +85,11 @@ def test_a_retried_message_that_is_forwarded_is_a_message_of_its_new_topic(
         assert sum(len(batch) for batch in member.poll()) == len(copies) // 2
 
 
+@pytest.mark.proves(
+    "delivery",
+    "A retried message that is forwarded, or goes through `group_by`, is a message of its new "
+    "topic",
+)
 def test_a_key_function_that_fails_once_does_not_take_its_topic_along(
     broker: Broker, clock: Clock
 ) -> None:
@@ -113,6 +123,10 @@ def test_a_key_function_that_fails_once_does_not_take_its_topic_along(
     assert first == second
 
 
+@pytest.mark.proves(
+    "delivery",
+    "A table behind a forward of a retried message counts in the right part",
+)
 def test_a_table_counts_right_behind_a_forward_of_a_retried_message(
     broker: Broker, clock: Clock
 ) -> None:
@@ -221,6 +235,10 @@ def taken_on() -> dict[str, StoredMessage]:
     return {way: messages[0] for way, messages in found.items()}
 
 
+@pytest.mark.proves(
+    "delivery",
+    "No way on takes a [mark](../reference/marks.md) along, and no program gives one",
+)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NOTED)
 def test_no_way_on_takes_a_mark_along(

@@ -45,6 +45,7 @@ async def nothing() -> None:
     """Send nothing: what was kept is read before the first message."""
 
 
+@pytest.mark.proves("faust", "An app stops, whatever features it has")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_app_stops_and_keeps_what_was_set(broker: Broker, tmp_path: Path, name: str) -> None:
     if name == "rocksdb" and importlib.util.find_spec("rocksdict") is None:
@@ -98,6 +99,7 @@ app.main()
 """
 
 
+@pytest.mark.proves("faust", "An app stops, whatever features it has")
 @pytest.mark.parametrize("kind", ["SetTable", "SetGlobalTable"])
 def test_a_program_with_a_table_of_sets_ends_at_a_signal(tmp_path: Path, kind: str) -> None:
     data = str(tmp_path / "node")

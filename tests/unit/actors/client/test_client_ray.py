@@ -14,6 +14,13 @@ from rocketray.actors.client import client_ray
 from rocketray.actors.client.client_ray import ClientRay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Programs on the node's machine and elsewhere, an app and `rocketray consume` "
+    "continue when their Ray is back: nothing acknowledged is missing, nothing is stored "
+    "twice",
+)
+
 
 class FakeRay:
     """The Ray of this process, as the functions of ``ray_runtime`` show it."""

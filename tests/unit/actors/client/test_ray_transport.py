@@ -21,6 +21,13 @@ from rocketray.runtime.files.paths import node_file
 from rocketray.runtime.machine import here
 from rocketray.runtime.ray_process.ray_runtime import GetTimeoutError, ray
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "While the GCS of a separate Ray is unavailable, programs on all machines send and "
+    "consume; with its state in Redis it is used again, and without it the nodes and "
+    "programs of all machines join the new Ray by themselves",
+)
+
 DISK = "00000000-0000-0000-0000-000000000002"
 
 

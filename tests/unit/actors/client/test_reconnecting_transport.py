@@ -29,6 +29,13 @@ from rocketray.messaging.consumers import member as member_module
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.calls.endpoint import client_of
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A member over the node's socket gets and commits what one of a direct client does, "
+    "and continues when the node's process answers again; hosts of apps that are asked "
+    "for over it are those that a process in Ray finds",
+)
+
 SQL = Subscription.sql("amount > 2")
 
 

@@ -23,6 +23,11 @@ from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.files import state_files
 from rocketray.store.retention import RetentionPolicy
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A damaged file of the node's state is rebuilt from its copy, and each other row of that table",
+)
+
 SQL = Subscription.sql("amount > 10")
 
 

@@ -14,6 +14,13 @@ from rocketray.actors.cluster.coordinator_silence import (
 )
 from rocketray.runtime.files.home import Home
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A standby takes over from no coordinator that runs: not when its own network was cut "
+    "or its process stood still, nor when no packet of its machine reaches the "
+    "coordinator, nor again and again",
+)
+
 FIRST = Home("/first", "00000000-0000-0000-0000-000000000001", "here")
 OURS = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)
 THEIRS = Home("/other", "00000000-0000-0000-0000-000000000003", "else", is_joined=True)

@@ -71,6 +71,7 @@ def test_only_groups_whose_change_is_not_saved_get_no_answer(
     }
 
 
+@pytest.mark.proves("durability", "Members outlive a time in which the coordinator cannot save")
 def test_a_member_outlives_a_time_in_which_its_groups_state_cannot_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

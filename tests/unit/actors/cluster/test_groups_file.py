@@ -19,6 +19,19 @@ from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.runtime.files import state_files
 from rocketray.runtime.files.file_documents import FileDocuments
 
+pytestmark = [
+    pytest.mark.proves(
+        "durability",
+        "A damaged file of the node's state is rebuilt from its copy, and each other row of "
+        "that table",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "Topics and groups are as they were last answered, wherever the power fails; exported "
+        "in RocketMQ's forms",
+    ),
+]
+
 PAY = Subscription.tags("pay")
 NUMBERS = itertools.count(1)
 

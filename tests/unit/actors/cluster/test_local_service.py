@@ -35,6 +35,13 @@ from rocketray.services.admin.dead_letter_calls import letters_by_calls, redrive
 from rocketray.services.admin.dead_letters import letter_boxes, letters
 from rocketray.store.retention import RetentionPolicy
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Commands ask the node of their machine over its socket: each answer is that of a "
+    "direct call, errors are the same, and frames of another form, other users, another "
+    "release and too large answers are refused",
+)
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:

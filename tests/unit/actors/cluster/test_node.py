@@ -23,6 +23,13 @@ from rocketray.runtime.files.paths import node_file
 from rocketray.runtime.ray_process.ray_runtime import RayActorError
 from rocketray.runtime.ray_process.ray_watch import AwayNote
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "The node of the first disk that has lost its coordinator ends its own actors and no "
+    "other node's, and learns from the register who has the cluster, whether that answers "
+    "yet or not",
+)
+
 
 def mode_after_lock(data: Path, mode: int = NodeOptions().data_mode) -> int:
     os.close(lock_node(data, mode))

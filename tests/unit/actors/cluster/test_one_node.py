@@ -16,6 +16,13 @@ from rocketray.runtime.calls.endpoint import on_disk
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.ray_process.ray_runtime import GetTimeoutError
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "The hosts of an app stay the same processes, and continue, when the node of the "
+    "first disk stops, is killed, starts again, or loses the coordinator to a standby and "
+    "takes it back",
+)
+
 HOME = Home("/new", "00000000-0000-0000-0000-000000000001", "here", cluster="c")
 LOST = Home("/old", "00000000-0000-0000-0000-000000000002", "gone", cluster="c")
 STANDBY = Home(

@@ -202,6 +202,11 @@ def test_a_process_that_lost_the_queue_says_so_also_after_it_started_again(disks
     assert disks.append(b"1") == 1
 
 
+@pytest.mark.proves(
+    "durability",
+    "A queue that is handed over to another disk is opened by its move alone: not by a disk that "
+    "comes back meanwhile, which would store beside it",
+)
 def test_a_disk_that_comes_back_does_not_open_what_is_just_handed_over(
     disks: TwoDisks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +227,11 @@ def test_a_disk_that_comes_back_does_not_open_what_is_just_handed_over(
     assert disks.bodies() == [b"0", b"1"]
 
 
+@pytest.mark.proves(
+    "durability",
+    "A queue that is handed over to another disk is opened by its move alone: not by a disk that "
+    "comes back meanwhile, which would store beside it",
+)
 def test_the_next_coordinator_opens_what_was_handed_over(disks: TwoDisks) -> None:
     disks.append(b"0")
     topic = disks.state.topics.catalog.get("T")

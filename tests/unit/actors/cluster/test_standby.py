@@ -23,6 +23,20 @@ from rocketray.runtime.files.home import Home
 from rocketray.runtime.ray_process.ray_runtime import RayError
 from rocketray.runtime.register.roll_call import answer, caller
 
+pytestmark = [
+    pytest.mark.proves(
+        "durability",
+        "When the coordinator's machine is lost, a standby starts it with all that was saved, "
+        "and gives it back; nothing acknowledged is missing",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "A standby takes over from no coordinator that runs: not when its own network was cut "
+        "or its process stood still, nor when no packet of its machine reaches the "
+        "coordinator, nor again and again",
+    ),
+]
+
 HOME = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)
 ELSEWHERE = Home("/other", "00000000-0000-0000-0000-000000000003", "else", is_joined=True)
 FIRST = Home("/first", "00000000-0000-0000-0000-000000000001", "here")

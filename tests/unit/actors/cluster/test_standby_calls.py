@@ -13,6 +13,13 @@ from rocketray.actors.cluster.standby_calls import StandbyCalls
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.register.roll_call import RollCall
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A standby takes over from no coordinator that runs: not when its own network was cut "
+    "or its process stood still, nor when no packet of its machine reaches the "
+    "coordinator, nor again and again",
+)
+
 HERE = Home("/first", "00000000-0000-0000-0000-000000000001", "here")
 THERE = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)
 

@@ -20,6 +20,13 @@ from rocketray.runtime.files.home import Home
 from rocketray.runtime.ray_process.ray_runtime import RayActorError
 from rocketray.runtime.register.documents import RegisterDocuments
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "The node of the first disk that has lost its coordinator ends its own actors and no "
+    "other node's, and learns from the register who has the cluster, whether that answers "
+    "yet or not",
+)
+
 HOME = Home("/first", "00000000-0000-0000-0000-000000000001", "here", cluster="c")
 SECOND = Home("/second", "00000000-0000-0000-0000-000000000002", "else", cluster="c")
 STANDBY = Home(

@@ -34,6 +34,11 @@ from rocketray.store.files.store_settings import SETTINGS_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A backup of a node in use has all that was acknowledged before, and its damage is found",
+)
+
 ALL = Subscription.tags("*")
 
 

@@ -25,6 +25,11 @@ from rocketray.runtime.files.paths import shard_directory
 from rocketray.runtime.files.restorations import Restoration, restorations_of
 from rocketray.store.retention import DiskUse
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A backup of a node in use has all that was acknowledged before, and its damage is found",
+)
+
 COUNT = 6
 LOG = Path("shards/Trade/0/commitlog/00000000000000000000")
 
@@ -281,6 +286,7 @@ def test_too_little_room_is_found_first(
         restored(backup, tmp_path / "copy")
 
 
+@pytest.mark.proves("spark", "Each restored queue says where its backup ended")
 def test_each_queue_says_where_its_log_ended_also_in_a_backup_of_the_copy(
     made: Path, backup: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,12 @@ from rocketray.broker.fetching.flight_calls import (
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.runtime.calls.value_forms import call_form
 
+pytestmark = pytest.mark.proves(
+    "groups",
+    "Members get what they ask for through a real fetch service, compressed or not; a "
+    "request or reply that is wrong is refused",
+)
+
 
 class ShopApi(Protocol):
     def buy(self, name: str, frames: list[memoryview]) -> dict[str, list[memoryview]]: ...

@@ -23,6 +23,12 @@ from rocketray.runtime.calls.endpoint import Endpoint, bulk, client_of
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import fetch_service_file
 
+pytestmark = pytest.mark.proves(
+    "groups",
+    "A link finds a fetch service again that was killed, or that has another token; calls "
+    "that wait hold up no others",
+)
+
 HOST = "127.0.0.1"
 WAITING = 200
 

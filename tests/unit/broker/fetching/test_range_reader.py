@@ -31,6 +31,12 @@ from rocketray.runtime.files.home import Home
 from rocketray.runtime.files.paths import fetch_service_file
 from rocketray.runtime.files.private_files import open_to_others
 
+pytestmark = pytest.mark.proves(
+    "spark",
+    "Fetched ranges are those of the files, with and without TLS; a fetch that breaks off "
+    "continues where it came to; a call without the token is refused",
+)
+
 KEY = ("Trade", 0)
 HOST = "127.0.0.1"
 
@@ -82,6 +88,7 @@ def offsets(
     return [batch.column(0).to_pylist() for batch in batches]
 
 
+@pytest.mark.proves("spark", "The option `arrowBatchRows`")
 def test_a_range_is_read_in_batches(shards: Shards, place: DiskPlace) -> None:
     shards.fill("Trade", 0, 250)
 
@@ -123,6 +130,7 @@ def test_an_expression_without_properties_holds_for_all_or_none(
     assert offsets(place, plan(Subscription.sql("1 = 2")), 0, 3) == []
 
 
+@pytest.mark.proves("spark", "The option `sql`")
 def test_failed_evaluations_are_counted_in_one_line(shards: Shards, place: DiskPlace) -> None:
     shards.append([Message("Trade", b"", properties={"a": text}) for text in "1x2x"], 0)
 
@@ -164,6 +172,7 @@ def test_messages_deleted_while_they_are_read_are_an_error_or_skipped(
     assert rest == list(range(first, 2500))
 
 
+@pytest.mark.proves("spark", "The option `arrowBatchRows`")
 def test_a_batch_has_a_limit_in_bytes() -> None:
     sizes = np.array([3, 3, 3, 20, 1, 1], np.int32)
 
@@ -271,6 +280,7 @@ def test_a_queue_that_is_not_there_any_more_is_named(shards: Shards, home: Home)
         service.close()
 
 
+@pytest.mark.proves("spark", "The option `where`")
 @pytest.mark.parametrize("name", ["is_even", "are_even"])
 def test_a_predicate_runs_beside_the_files_if_the_operator_allowed_it(
     name: str, shards: Shards, home: Home

@@ -19,6 +19,12 @@ from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Polled members and consumers by position get an error until the store is recovered, "
+    "then all others",
+)
+
 BODIES = [b"body %d" % number for number in range(6)]
 DAMAGED = (0, 2, 3)
 GOOD = [body for number, body in enumerate(BODIES) if number not in DAMAGED]

@@ -233,6 +233,11 @@ def test_a_failed_sync_of_the_timer_closes_one_shard(
     assert senders[2].is_stored(senders[2].send(b"again", Durability.DISK))
 
 
+@pytest.mark.proves(
+    "producers",
+    "The age of the oldest message that is not on disk is never shown too low, and grows while a "
+    "flush hangs",
+)
 def test_the_age_of_what_is_not_on_disk_grows_while_the_timers_flush_hangs(
     running: ShardProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,12 @@ from rocketray.runtime.files.home import identity_of
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.files.file_system import FileSystem
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "No queue offset is given twice, whatever a power failure takes; a group gets each "
+    "message that is stored afterwards",
+)
+
 ALL = Subscription.tags("*")
 SQL = Subscription.sql("missing IS NULL")
 GAP = range(10, 5_000)

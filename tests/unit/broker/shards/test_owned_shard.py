@@ -358,6 +358,7 @@ def test_a_call_that_a_query_held_up_until_its_sender_gave_it_up_stores_nothing(
     shard.close()
 
 
+@pytest.mark.proves("producers", "A batch during which a shard failed may be stored")
 def test_a_batch_that_a_shard_failed_with_is_perhaps_stored(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,13 @@ from rocketray.store.batches.encoded_batch import (
 )
 from rocketray.store.retention import DiskUse
 
+pytestmark = pytest.mark.proves(
+    "groups",
+    "What a former owner of a queue changes in a table is refused, wherever its process "
+    "was stopped, also after the shard restarts or compacts; the app continues, and each "
+    "message counts once",
+)
+
 CONFIG = StoreConfig(
     commit_log_segment_bytes=4 * 1024,
     consume_queue_segment_entries=100,

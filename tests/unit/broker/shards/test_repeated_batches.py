@@ -85,6 +85,7 @@ def stored(node: FarNode) -> list[bytes]:
     return [message.body for message in found if message]
 
 
+@pytest.mark.proves("producers", "A batch without an answer is sent again and stored once")
 @pytest.mark.parametrize(
     "plan", [["lost"], ["lost answer"], ["lost answer", "lost answer"], ["late"], ["lost", "late"]]
 )
@@ -106,6 +107,7 @@ def test_a_batch_without_an_answer_is_sent_again_and_stored_once(
     ]
 
 
+@pytest.mark.proves("producers", "A restarted shard finds in its key index what it stored before")
 def test_what_a_shard_stored_before_it_died_is_found_in_its_index(tmp_path: Path) -> None:
     with FarNode(tmp_path / "data") as node:
         node.gates, node.plan = {}, ["late"]
@@ -120,6 +122,10 @@ def test_what_a_shard_stored_before_it_died_is_found_in_its_index(tmp_path: Path
         assert stored(node) == [b"1"]
 
 
+@pytest.mark.proves(
+    "producers",
+    "A repeated batch that the shard no longer remembers is found in the key index",
+)
 def test_a_repeat_of_a_batch_that_is_not_remembered_is_found_in_the_index(
     node: FarNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +140,10 @@ def test_a_repeat_of_a_batch_that_is_not_remembered_is_found_in_the_index(
     assert stored(node) == [b"%d" % number for number in range(10)]
 
 
+@pytest.mark.proves(
+    "durability",
+    "A message is no repetition of an earlier one with its unique key",
+)
 def test_a_message_whose_key_was_created_before_is_no_repetition(node: FarNode) -> None:
     """A month later the same millisecond of the month has the same keys."""
     month_ms = 31 * 24 * 3_600_000  # January's
@@ -147,6 +157,10 @@ def test_a_message_whose_key_was_created_before_is_no_repetition(node: FarNode) 
     assert stored(node) == [b"January", b"February"]
 
 
+@pytest.mark.proves(
+    "producers",
+    "After three calls without an answer, the producer reports that the outcome is unknown",
+)
 def test_after_three_calls_the_producer_says_that_it_does_not_know(node: FarNode) -> None:
     node.plan += ["lost"] * 3
     with NodeProducer(node) as producer, pytest.raises(ShardUnavailableError):
@@ -154,6 +168,7 @@ def test_after_three_calls_the_producer_says_that_it_does_not_know(node: FarNode
     assert stored(node) == []
 
 
+@pytest.mark.proves("producers", "A batch with a unique key given by the caller is not sent again")
 def test_messages_that_bring_their_ids_are_not_sent_again(node: FarNode) -> None:
     """They may be there for another reason: a message that is retried twice has one id."""
     again = ForwardedMessage(TOPIC, b"1", {"UNIQ_KEY": "id"}, 1, ("192.0.2.1", 1))

@@ -79,6 +79,10 @@ def scrubs_of(process: ShardProcess) -> list[ShardScrub]:
     return [process.shard("T", queue_id).scrub for queue_id in range(2)]
 
 
+@pytest.mark.proves(
+    "durability",
+    "Reading again takes no page out of the cache and adds none, and holds its rate",
+)
 def test_the_budget_is_held(process: ShardProcess, rng: Random) -> None:
     """However long steps and waits take, at most a step is ahead of the rate."""
     now_s = 0.0
@@ -107,6 +111,11 @@ def test_a_pass_begins_a_day_after_the_last_one(process: ShardProcess, clock: Fa
     assert not waited.is_alive()
 
 
+@pytest.mark.proves(
+    "durability",
+    "Damage in a complete log file of a running shard is found within one pass, and named until "
+    "it is repaired",
+)
 def test_a_flip_in_a_cold_file_of_a_running_shard_is_a_problem_until_it_is_repaired(
     process: ShardProcess, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +152,10 @@ def threads(process: ShardProcess) -> ShardThreads:
     return ShardThreads(process, flush_interval_s=0.05, scrub_rate=FAST, on_failure=lambda: None)
 
 
+@pytest.mark.proves(
+    "durability",
+    "A healthy store that is written, and whose files are removed, has no damage",
+)
 def test_a_pass_over_a_healthy_shard_that_is_written_and_expired_finds_nothing(
     process: ShardProcess, rng: Random, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,6 +197,10 @@ def test_an_error_of_the_scrubber_leaves_the_shard_alone(
     store(shard)
 
 
+@pytest.mark.proves(
+    "durability",
+    "A flush that hangs, and store times ahead of the clock, are problems of the node",
+)
 def test_a_large_age_and_a_time_ahead_of_the_clock_are_problems() -> None:
     healthy = ScrubState("/data")
     place = ("T", 3)

@@ -24,6 +24,8 @@ from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, unpack_batch
 from rocketray.store.formats.sys_flag import PREPARED
 
+pytestmark = pytest.mark.proves("durability", "A stale incarnation of a shard appends nothing")
+
 CONFIG = StoreConfig(
     commit_log_segment_bytes=64 * 1024,
     consume_queue_segment_entries=100,
@@ -49,6 +51,10 @@ def bodies(writer: ShardWriter) -> list[bytes]:
     return [message.body for message in writer.store.reads.scan()]
 
 
+@pytest.mark.proves(
+    "producers",
+    "A message is acknowledged after it is stored and visible to readers",
+)
 def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     ring = ProducerRing(tmp_path / owned_name("r"))
@@ -64,6 +70,10 @@ def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
     writer.close()
 
 
+@pytest.mark.proves(
+    "producers",
+    "A shard that is killed during a batch completes the batch, and does not repeat it",
+)
 @pytest.mark.parametrize("stored", range(11))
 def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
     tmp_path: Path, stored: int
@@ -115,6 +125,7 @@ def wrong_magic(frame: bytearray) -> None:
     frame[0] ^= 0xFF
 
 
+@pytest.mark.proves("producers", "A batch is stored completely or not at all")
 @pytest.mark.parametrize("damage", [truncate, wrong_magic])
 def test_a_malformed_batch_is_refused_whole(
     tmp_path: Path, damage: Callable[[bytearray], None]
@@ -135,6 +146,10 @@ def test_a_malformed_batch_is_refused_whole(
     writer.close()
 
 
+@pytest.mark.proves(
+    "producers",
+    "A batch larger than a segment is refused, and the next one is stored",
+)
 def test_a_batch_larger_than_a_segment_is_refused_and_the_next_one_stored(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     large = [Message("Topic", bytes(70_000))]
@@ -199,6 +214,7 @@ def test_a_directory_whose_creation_broke_off_keeps_its_sizes(tmp_path: Path) ->
     writer.close()
 
 
+@pytest.mark.proves("producers", 'A batch with `ack="disk"` is flushed before it is visible')
 def test_a_disk_batch_is_flushed_before_it_is_seen(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     writer.append(payload(0, 1), Durability.MEMORY)
@@ -334,6 +350,7 @@ def identity(count: int, born_ms: int | None = None) -> BatchIdentity:
     return BatchIdentity(f"{0:032d}", f"{count - 1:032d}", count, born)
 
 
+@pytest.mark.proves("producers", "A batch that was stored only in part does not count as stored")
 def test_a_batch_of_which_the_log_has_only_the_beginning_is_not_found(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     writer.append(payload(0, 3), Durability.MEMORY)

@@ -40,6 +40,7 @@ def bodies(writer: ShardWriter) -> list[bytes]:
     return [message.body for message in writer.store.reads.scan()]
 
 
+@pytest.mark.proves("spark", "What is decided is stored after a restart, and once")
 @pytest.mark.parametrize("stored", range(COUNT + 1))
 @pytest.mark.parametrize("others", [0, 3])
 def test_what_a_shard_that_died_has_of_a_batch_is_not_stored_again(

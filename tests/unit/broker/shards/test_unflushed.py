@@ -37,6 +37,11 @@ def payload(body: bytes) -> bytes:
     )
 
 
+@pytest.mark.proves(
+    "producers",
+    "The age of the oldest message that is not on disk is never shown too low, and grows while a "
+    "flush hangs",
+)
 def test_it_is_at_least_the_age_and_at_most_a_flush_more(rng: Random) -> None:
     """Appends and flushes in any order: two flushes may wait, and one of them runs at a time."""
     log = SimpleNamespace(flushed_offset=0, max_physical_offset=0)
@@ -70,6 +75,11 @@ def test_it_is_at_least_the_age_and_at_most_a_flush_more(rng: Random) -> None:
         assert len(unflushed._marks) <= 5
 
 
+@pytest.mark.proves(
+    "producers",
+    "The age of the oldest message that is not on disk is never shown too low, and grows while a "
+    "flush hangs",
+)
 def test_a_flush_that_hangs_is_seen_from_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

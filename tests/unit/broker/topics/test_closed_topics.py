@@ -44,6 +44,7 @@ SENDS: dict[str, Callable[[NodeProducer, str], object]] = {
 }
 
 
+@pytest.mark.proves("producers", "No way to send writes to a system topic")
 @pytest.mark.parametrize("topic", CLOSED)
 def test_no_way_of_sending_reaches_a_topic_of_the_nodes_own(broker: Broker, topic: str) -> None:
     broker.topics.ensure("orders", 1)

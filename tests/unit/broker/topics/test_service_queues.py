@@ -6,6 +6,8 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from rocketray.base.names import QUEUE_COUNT_MAX
 from rocketray.base.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.broker.topics.catalog import TopicCatalog
@@ -14,6 +16,13 @@ from rocketray.broker.topics.process_names import SHARED_PROCESS
 from rocketray.broker.topics.topic_registry import TopicRegistry
 from rocketray.runtime.calls.endpoint import on_disk
 from rocketray.runtime.files.file_documents import FileDocuments
+
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Delayed messages, transactions and retries are on the disk of their queue, also "
+    "while the machine of the first disk is down, and on another disk while that of the "
+    "queue is",
+)
 
 FAR, FURTHER = (f"00000000-0000-0000-0000-00000000000{n}" for n in (2, 3))
 LEVELS = 18

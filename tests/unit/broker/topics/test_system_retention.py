@@ -41,6 +41,7 @@ def grow_old(clock: Clock, *, hours: float) -> None:
     clock.advance(minutes=1)
 
 
+@pytest.mark.proves("retention", "Unfinished retries are kept")
 def test_retries_go_when_their_group_is_through_with_them_and_they_are_old(
     broker: Broker, clock: Clock
 ) -> None:
@@ -62,6 +63,7 @@ def test_retries_go_when_their_group_is_through_with_them_and_they_are_old(
     assert minimum(broker, RETRY) == 4
 
 
+@pytest.mark.proves("retention", "Finished retries are kept for 72 h")
 def test_retries_that_are_finished_stay_for_three_days(broker: Broker, clock: Clock) -> None:
     broker.topics.ensure(RETRY, 1)
     member = broker.consumer("shop", RETRY, ALL, start="earliest")
@@ -76,6 +78,7 @@ def test_retries_that_are_finished_stay_for_three_days(broker: Broker, clock: Cl
     assert minimum(broker, RETRY) == 4
 
 
+@pytest.mark.proves("retention", "Dead letters are kept for 30 days, or as their topic says")
 def test_dead_letters_stay_for_a_month_or_as_their_topic_says(broker: Broker, clock: Clock) -> None:
     for group in ("a", "b", "c"):
         broker.topics.ensure(f"%DLQ%{group}", 1)
@@ -88,6 +91,7 @@ def test_dead_letters_stay_for_a_month_or_as_their_topic_says(broker: Broker, cl
     assert [minimum(broker, f"%DLQ%{group}") for group in "abc"] == [4, 4, 0]
 
 
+@pytest.mark.proves("retention", "Half messages are removed when they are decided and old")
 def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
     broker: Broker, clock: Clock
 ) -> None:
@@ -118,6 +122,7 @@ def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
     assert len(broker.stored("Trade")) == 10
 
 
+@pytest.mark.proves("retention", "The retention of topics that a service needs is fixed")
 @pytest.mark.parametrize("topic", [HALF_TOPIC, END_TOPIC, OP_TOPIC])
 def test_what_a_service_needs_has_no_limit_of_a_users(broker: Broker, topic: str) -> None:
     broker.topics.ensure(topic, 1)
@@ -125,6 +130,10 @@ def test_what_a_service_needs_has_no_limit_of_a_users(broker: Broker, topic: str
         broker.topics.set_retention(topic, RetentionPolicy(max_age_ms=1))
 
 
+@pytest.mark.proves(
+    "delays",
+    "A message with a long delay does not keep the files of later messages",
+)
 def test_a_message_that_waits_for_forty_days_does_not_keep_all_that_came_later(
     broker: Broker, clock: Clock
 ) -> None:

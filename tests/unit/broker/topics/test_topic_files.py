@@ -73,6 +73,7 @@ def delete(data: Path, kill_at_call: int) -> bool:
     return is_killed
 
 
+@pytest.mark.proves("durability", "A topic is deleted as a whole or not at all")
 def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path) -> None:
     is_killed, call, kept = True, -1, 0
     while is_killed:
@@ -100,6 +101,7 @@ def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path)
     assert 0 < kept < call, "it was killed before and after it forgot the topic"
 
 
+@pytest.mark.proves("durability", "A topic is deleted as a whole or not at all")
 def test_no_power_failure_brings_the_files_back_once_the_topic_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

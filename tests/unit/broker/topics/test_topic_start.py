@@ -78,6 +78,10 @@ def test_queues_are_started_a_few_at_a_time_and_counted() -> None:
     assert {(each.topic, each.queues) for each in seen} == {("Trade", 64)}
 
 
+@pytest.mark.proves(
+    "producers",
+    "Creating a topic repeats steps that time out until every queue answers",
+)
 def test_steps_that_take_too_long_are_asked_again_until_all_answer() -> None:
     """It takes far longer than any call may, and more than the patience with one queue."""
     node = BusyNode(pace=1)

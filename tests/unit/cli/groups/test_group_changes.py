@@ -28,6 +28,7 @@ def run(*arguments: str) -> list[dict[str, Any]]:
     return run_here("groups", *arguments, "--json").lines()
 
 
+@pytest.mark.proves("groups", "`groups progress` has the columns of mqadmin")
 def test_progress_has_the_columns_of_mqadmin_and_the_filtered_lag(node: LocalNode) -> None:
     (idle,) = run("progress", "g")
     assert (idle["clientId"], idle["inflight"]) == (None, None)
@@ -93,6 +94,7 @@ def test_progress_of_a_broadcast_group_tells_its_members_and_no_offsets(node: Lo
     }  # fmt: skip
 
 
+@pytest.mark.proves("groups", "`--dry-run` changes nothing")
 def test_a_dry_run_shows_the_move_and_leaves_the_group_where_it_is(node: LocalNode) -> None:
     expected = {"group": "g", "topic": "T", "queueId": 0, "from": 2, "to": 0}
     expected |= {"skipped": 0, "repeated": 2, "moved": False}
@@ -136,6 +138,7 @@ def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], code: int, reas
     assert reason in " ".join(result.err.replace("│", " ").split())
 
 
+@pytest.mark.proves("groups", "A mistyped group is answered with the one that was meant")
 @pytest.mark.parametrize("command", [("skip",), ("reset", "--to", "latest"), ("progress",)])
 def test_a_mistyped_group_is_told_which_one_was_meant(
     node: LocalNode, command: tuple[str, ...]

@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from support.harness.command_server import run_here
 from support.nodes.apps import put
 from support.nodes.local_node import LocalNode
 
 from rocketray.filters.subscription import Subscription
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Topics and groups are as they were last answered, wherever the power fails; exported "
+    "in RocketMQ's forms",
+)
 
+
+@pytest.mark.proves("groups", "`groups export` writes the files of a broker, and overwrites none")
 def test_groups_are_exported_as_a_broker_keeps_them_and_nothing_is_overwritten(
     tmp_path: Path,
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_slip_in_the_new_filter_is_told(node: LocalNode) -> None:
     assert "pay || ship" in done.err
 
 
+@pytest.mark.proves("groups", "`groups migrate --dry-run` counts the failed messages that wait")
 def test_a_dry_run_counts_the_failed_messages_that_no_filter_decides(node: LocalNode) -> None:
     put(node, "T", numbers(2), tags="a")
     node.consumer("g", "T", OLD).close()

@@ -102,6 +102,10 @@ def committed(node: LocalNode) -> int:
     return sum(max(offset, 0) for offset in node.groups.all()[0].offsets.values())
 
 
+@pytest.mark.proves(
+    "groups",
+    "`rocketray consume` does not commit what the reader of a pipe did not read",
+)
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_what_the_reader_of_a_pipe_did_not_take_is_not_committed(
     node: LocalNode, count: int

@@ -14,6 +14,7 @@ from rocketray.runtime.files.fragment_file import BatchName
 from rocketray.testing import Broker
 
 
+@pytest.mark.proves("spark", "`rocketray staged`, and problems in `rocketray status`")
 def test_what_is_staged_and_what_is_decided_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,12 @@ from support.harness.patience import patience
 
 from rocketray.runtime.process_logs.log_line import LogLine
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A node whose process is killed has said so in its terminal and its log; a GCS that "
+    "takes connections and says nothing is lost before Ray ends the process",
+)
+
 _PROGRAM = """
 import os, signal, sys
 from pathlib import Path

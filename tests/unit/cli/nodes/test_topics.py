@@ -28,6 +28,7 @@ def test_a_topic_that_is_made_at_once_says_nothing_on_stderr(node: LocalNode) ->
     assert len(node.shards) == 3
 
 
+@pytest.mark.proves("producers", "The same command completes an interrupted creation")
 def test_the_same_command_completes_what_was_interrupted_and_says_so(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from rocketray.kernels.condition_codes import Operation
 TEXT_OPERATIONS = {one for one in Operation if one >= Operation.TEXT}
 
 
+@pytest.mark.proves("documentation", "The table of operators on texts is that of the code")
 def test_each_operator_is_a_row_of_the_documentation() -> None:
     page = (ROOT / "docs" / "reference" / "filters.md").read_text()
     section = page.partition("## Operators on texts\n")[2].partition("\n## ")[0]

@@ -71,6 +71,10 @@ def test_a_reader_is_noted_only_where_its_filter_is_new() -> None:
     assert noted == [({0: (3, 3), 1: (-1, -1)}, "m1"), ({2: (0, 0)}, "m2"), ({1: (5, 5)}, "m3")]
 
 
+@pytest.mark.proves(
+    "groups",
+    "A journal has a bounded size and replaces its older half by a snapshot",
+)
 def test_a_journal_stays_small_and_says_where_all_stood(
     monkeypatch: pytest.MonkeyPatch, rng: random.Random
 ) -> None:
@@ -106,6 +110,7 @@ def test_long_filters_count_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> N
         assert sum(map(len, map(encode_entry, journal.entries))) < 20_000 + 3_200
 
 
+@pytest.mark.proves("groups", "Of a deleted group only the deletion is kept")
 def test_of_a_deleted_group_only_that_is_known_and_of_many_only_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -132,6 +132,7 @@ def _fails(_: int) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.proves("groups", "A journal entry is on disk before its change")
 def test_the_journal_is_on_disk_before_what_it_tells_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,12 @@ from rocketray.messaging.api.node_log import NodeLog
 from rocketray.messaging.api.tails import TailNode
 from rocketray.runtime.files.home import Home, settle_identity
 
+pytestmark = pytest.mark.proves(
+    "stock-faust",
+    "The URL names a cluster, and an app on any machine reads the queues of all disks, "
+    "also of those that move",
+)
+
 DISK = "00000000-0000-0000-0000-000000000002"
 TOPIC = "Trade"
 QUEUES = 4

@@ -71,6 +71,10 @@ def numbers_of(held: dict[Queue, int], topic: str) -> set[int]:
     return {number for name, number in held if name == topic}
 
 
+@pytest.mark.proves(
+    "groups",
+    "The instances of an app with tables own the same queue numbers of all topics",
+)
 def test_instances_own_the_same_queue_numbers_of_all_topics() -> None:
     coordinator = Coordinator()
     one, other = (member(coordinator, name, []) for name in ("one", "other"))

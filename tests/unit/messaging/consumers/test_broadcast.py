@@ -45,6 +45,10 @@ def take(member: GroupConsumer, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.proves(
+    "groups",
+    "Each member of a broadcast group gets all messages, and resumes at its offsets",
+)
 def test_each_member_gets_all_messages_and_goes_on_where_it_was(
     node: LocalNode, tmp_path: Path
 ) -> None:

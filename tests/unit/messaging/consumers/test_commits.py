@@ -40,6 +40,7 @@ def read_all(member: GroupConsumer) -> None:
         count += sum(len(batch) for batch in member.poll(1))
 
 
+@pytest.mark.proves("groups", "An invalid commit is refused and changes nothing")
 @pytest.mark.parametrize(
     ("place", "error", "says"),
     [

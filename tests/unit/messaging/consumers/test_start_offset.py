@@ -47,6 +47,10 @@ def test_the_next_begin_loses_no_message_that_is_there(
     assert next_begin(offset, minimum, maximum) == begin
 
 
+@pytest.mark.proves(
+    "groups",
+    "A group with an offset beyond the end of the queue begins again, and that is logged once",
+)
 def test_a_group_beyond_the_end_begins_again_and_says_so_once(
     node: LocalNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -70,6 +74,7 @@ def test_a_group_beyond_the_end_begins_again_and_says_so_once(
     assert not caplog.messages
 
 
+@pytest.mark.proves("groups", "Offsets advance over messages that the filter excludes")
 def test_offsets_move_over_what_the_filter_leaves_out_without_a_delivery(node: LocalNode) -> None:
     """RocketMQ's client calls it correctTagsOffset."""
     put(node, "T", numbers(10), tags="other")

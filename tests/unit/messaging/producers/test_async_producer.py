@@ -43,6 +43,10 @@ def bodies(node: LocalNode, topic: str = "T") -> list[list[bytes]]:
     return found
 
 
+@pytest.mark.proves(
+    "producers",
+    "`AsyncProducer` stores messages in the order of the calls, in each queue",
+)
 @pytest.mark.parametrize("is_local", [True, False])
 def test_every_way_to_send_stores_in_the_order_of_the_calls(
     node: LocalNode, *, is_local: bool
@@ -84,6 +88,11 @@ def choose(key: str, queues: int, _message: Message) -> int:
     return ord(key) % queues  # Java's hash code of a text of one character
 
 
+@pytest.mark.proves(
+    "producers",
+    "A shard that does not answer blocks neither the loop of an `AsyncProducer` nor its sends to "
+    "other queues",
+)
 def test_a_queue_that_takes_nothing_blocks_neither_the_loop_nor_other_queues(
     node: LocalNode,
 ) -> None:
@@ -250,6 +259,7 @@ def test_a_wrong_option_is_refused_and_stores_nothing(node: LocalNode) -> None:
     assert bodies(node) == [[b"x"] * 2, []]
 
 
+@pytest.mark.proves("producers", "A transaction is committed or rolled back by `async with`")
 def test_tasks_commit_and_delay_and_recall() -> None:
     def unknown(_: StoredMessage) -> Any:
         return "unknown"

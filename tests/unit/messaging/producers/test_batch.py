@@ -36,6 +36,10 @@ def stored(first_queue_offset: int, *messages: Message) -> tuple[Batch, list[int
     return batch, unpack_batch(frame).sizes.tolist()
 
 
+@pytest.mark.proves(
+    "producers",
+    "A `SendResult` has the ids of the message and the place of its record",
+)
 def test_results_name_the_messages_and_where_their_records_are() -> None:
     batch, sizes = stored(
         7, Message("Trade", b"a"), Message("Trade", b"bcd", unique_key="own"), Message("Trade", b"")
@@ -48,6 +52,7 @@ def test_results_name_the_messages_and_where_their_records_are() -> None:
     assert [one.offset_message_id for one in results] == [f"7F000001{at:016X}" for at in starts]
 
 
+@pytest.mark.proves("producers", "`send_many` returns results in the order of the messages")
 def test_results_are_in_the_order_of_the_messages_whatever_batch_they_went_with() -> None:
     even, _ = stored(10, *[Message("Trade", b"%d" % n) for n in (0, 2, 4)])
     odd, _ = stored(20, *[Message("Trade", b"%d" % n) for n in (1, 3)])
@@ -60,6 +65,7 @@ def test_results_are_in_the_order_of_the_messages_whatever_batch_they_went_with(
         results[5]
 
 
+@pytest.mark.proves("producers", "A refused batch has no results")
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(AppendStatus.STORE_FULL, StoreFullError), (AppendStatus.FENCED, ShardFencedError)],

@@ -57,6 +57,11 @@ def revive(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[threadi
     alive.set()
 
 
+@pytest.mark.proves(
+    "producers",
+    "A batch waits 2 ms at most once earlier batches are acknowledged; an unavailable shard "
+    "blocks only sends to its queue",
+)
 def test_a_shard_that_takes_nothing_holds_up_nobody_else(
     node: LocalNode, revive: threading.Event
 ) -> None:
@@ -109,6 +114,7 @@ def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
     assert node.shard_statistics("Dead")[0].messages == 2
 
 
+@pytest.mark.proves("producers", "Batches of large messages fit a segment of the log")
 def test_large_messages_go_in_batches_that_fit_into_a_segment(node: LocalNode) -> None:
     """Collected, listed or in a table: 100 of them are 34 segments."""
     table = pa.table({"body": pa.array([LARGE] * 100, pa.binary())})
@@ -121,6 +127,7 @@ def test_large_messages_go_in_batches_that_fit_into_a_segment(node: LocalNode) -
     assert node.shard_statistics("Trade")[0].messages == 300
 
 
+@pytest.mark.proves("producers", "Properties count toward the size of a batch")
 def test_large_properties_count_for_the_size_of_a_batch(node: LocalNode) -> None:
     message = Message("Trade", b"", properties={"p": "x" * 30_000})
     with node.producer() as producer:
@@ -128,6 +135,10 @@ def test_large_properties_count_for_the_size_of_a_batch(node: LocalNode) -> None
         assert [sent.queue_offset for sent in stored] == list(range(100))
 
 
+@pytest.mark.proves(
+    "producers",
+    "`done()` is true once the shard has acknowledged the message, without a call of `result`",
+)
 def test_a_send_is_done_once_the_shard_has_acknowledged_it_without_being_asked_for(
     node: LocalNode, revive: threading.Event
 ) -> None:
@@ -139,6 +150,7 @@ def test_a_send_is_done_once_the_shard_has_acknowledged_it_without_being_asked_f
         assert [sent.result(0).queue_offset for sent in pending] == [0, 1, 2]
 
 
+@pytest.mark.proves("producers", "A send without an answer says that no node runs, if none does")
 def test_a_send_without_an_answer_says_that_no_node_runs_if_none_does(
     node: LocalNode, revive: threading.Event
 ) -> None:
@@ -154,6 +166,7 @@ def test_a_send_without_an_answer_says_that_no_node_runs_if_none_does(
         assert wait_until(lambda: node.messages.at("Dead", 0, 1)).body == b"second"
 
 
+@pytest.mark.proves("producers", "An error says whether the message may still be stored")
 def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
     node: LocalNode, revive: threading.Event
 ) -> None:
@@ -237,6 +250,7 @@ def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> No
     assert node.shard_statistics("Trade")[0].messages == 8
 
 
+@pytest.mark.proves("producers", "`close()` closes the producer even if a shard does not answer")
 def test_a_producer_closes_also_when_a_shard_does_not_answer(
     node: LocalNode, revive: threading.Event
 ) -> None:
@@ -252,6 +266,7 @@ def test_a_producer_closes_also_when_a_shard_does_not_answer(
     )
 
 
+@pytest.mark.proves("producers", "A producer sends to new queues of a topic")
 def test_a_producer_learns_of_more_queues(node: LocalNode) -> None:
     with node.producer() as producer:
         assert producer.send("Trade", b"x").queue_id == 0
@@ -279,6 +294,10 @@ def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_top
         wait_until(pending[-1].done, "nobody handed it over")
 
 
+@pytest.mark.proves(
+    "producers",
+    "A producer drops a deleted topic, and finds a new one of that name",
+)
 def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: LocalNode) -> None:
     with node.producer() as producer:
         producer.send("Trade", b"old")

@@ -77,6 +77,10 @@ def test_what_is_sent_during_a_call_goes_in_the_fewest_batches_and_in_order(node
     assert node.shard_statistics("T")[0].batches == 5
 
 
+@pytest.mark.proves(
+    "producers",
+    "What is sent during a call is collected, and goes when the call ends",
+)
 def test_what_was_collected_during_a_call_goes_when_it_ends(
     node: FarNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +195,7 @@ def test_tasks_send_by_calls_without_a_thread_that_waits(node: FarNode) -> None:
     assert node.shard_statistics("T")[0].batches <= 4
 
 
+@pytest.mark.proves("producers", "A producer on another Ray node holds 4 MiB of batches at most")
 def test_a_link_holds_a_bounded_number_of_bytes_and_then_sends_block(node: FarNode) -> None:
     with NodeProducer(node, timeout_s=0.1) as producer:
         node.gate.clear()
@@ -319,6 +324,7 @@ def test_a_forwarded_batch_is_sent_once(node: FarNode) -> None:
     assert node.begun == 1
 
 
+@pytest.mark.proves("producers", "A batch too large for the ring is stored in its turn")
 def test_a_batch_too_large_for_the_ring_goes_in_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,11 @@ WAYS: dict[str, Send] = {
 }
 
 
+@pytest.mark.proves(
+    "producers",
+    "Every way to send follows the acknowledgement of its call, producer, topic or node, in this "
+    "order",
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_send_follows_its_topic(broker: Broker, way: str) -> None:
     topics, send = broker.node.topics, WAYS[way]
@@ -86,6 +91,11 @@ def test_every_way_to_send_follows_its_topic(broker: Broker, way: str) -> None:
     assert stored_for(broker) == "memory", "a producer comes before its topic"
 
 
+@pytest.mark.proves(
+    "producers",
+    "Every way to send follows the acknowledgement of its call, producer, topic or node, in this "
+    "order",
+)
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
@@ -130,6 +140,10 @@ def test_a_topic_is_created_with_its_own(broker: Broker) -> None:
             wrong()
 
 
+@pytest.mark.proves(
+    "producers",
+    "A producer that runs follows a changed acknowledgement of its topic",
+)
 def test_a_producer_that_runs_follows_a_change(broker: Broker) -> None:
     with NodeProducer(broker.node) as producer:
         producer.send("T", b"1")
@@ -173,6 +187,7 @@ def test_a_message_that_waits_is_stored_as_its_own_topic_says(
             assert {sent[TIMER_TOPIC], sent[SCHEDULE_TOPIC]} == {ack}
 
 
+@pytest.mark.proves("producers", "The decision of a transaction is as durable as its message")
 def test_the_decision_of_a_transaction_is_as_durable_as_its_message(
     broker: Broker, sent: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,10 @@ def frame_of(several: list[Message]) -> bytes:
     return packed(columns.pack(7, 8))
 
 
+@pytest.mark.proves(
+    "producers",
+    "`send_many` stores columns like the messages of their rows, byte for byte",
+)
 @settings(max_examples=150, deadline=None)
 @given(lists_of(words))
 def test_columns_pack_as_the_messages_do(lists: GivenLists) -> None:
@@ -76,6 +80,10 @@ def test_columns_pack_as_the_messages_do(lists: GivenLists) -> None:
         assert packed(columns.encode(FORM).pack(range(COUNT), 7, 8)) == frame_of(messages(lists))
 
 
+@pytest.mark.proves(
+    "producers",
+    "An error about a message of a list or of columns has its number, and nothing is sent",
+)
 @settings(max_examples=300, deadline=None)
 @given(lists_of(any_texts))
 def test_columns_refuse_what_a_message_refuses_and_say_which(lists: GivenLists) -> None:

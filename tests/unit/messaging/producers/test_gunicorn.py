@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.harness.patience import patience, wait_until
 from support.harness.source_tree import ROOT
 from support.nodes.local_node import LocalNode
@@ -18,6 +19,11 @@ from support.nodes.serving_node import serving
 PROGRAM = ROOT / "tests/support/programs/gunicorn_program.py"
 
 
+@pytest.mark.proves(
+    "durability",
+    "Workers of gunicorn with `--preload` send by their own producers, and the master's is "
+    "untouched",
+)
 def test_each_worker_sends_by_its_own_producer_and_the_masters_is_untouched(
     tmp_path: Path,
 ) -> None:

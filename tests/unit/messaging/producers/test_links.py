@@ -14,6 +14,13 @@ from rocketray.message import Message
 from rocketray.messaging.producers.delayed_messages import place_delayed
 from rocketray.messaging.producers.links import Nearby, QueueLinks
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Delayed messages, transactions and retries are on the disk of their queue, also "
+    "while the machine of the first disk is down, and on another disk while that of the "
+    "queue is",
+)
+
 FAR, FURTHER = (f"00000000-0000-0000-0000-00000000000{n}" for n in (2, 3))
 
 

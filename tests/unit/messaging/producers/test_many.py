@@ -38,6 +38,10 @@ COLUMNS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.proves(
+    "producers",
+    "`send_many` stores columns like the messages of their rows, byte for byte",
+)
 @pytest.mark.parametrize("shared", SHARED)
 def test_bodies_are_stored_as_messages_that_have_the_same_parts(
     broker: Broker, shared: dict[str, Any]
@@ -73,6 +77,10 @@ def of_message(columns: dict[str, Any], number: int) -> dict[str, Any]:
     return found | {"properties": {name: text for name, text in properties.items() if text}}
 
 
+@pytest.mark.proves(
+    "producers",
+    "`send_many` stores columns like the messages of their rows, byte for byte",
+)
 @pytest.mark.parametrize("columns", COLUMNS, ids="-".join)
 def test_columns_are_stored_as_the_messages_of_their_rows(
     broker: Broker, columns: dict[str, Any]
@@ -157,6 +165,10 @@ def test_a_sharding_key_is_stored_with_each_message(broker: Broker) -> None:
             producer.send_many("T", listed, sharding_key=5)  # type: ignore[arg-type]
 
 
+@pytest.mark.proves(
+    "producers",
+    "An error about a message of a list or of columns has its number, and nothing is sent",
+)
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [

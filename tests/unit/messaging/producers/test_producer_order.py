@@ -46,6 +46,10 @@ def send_in_every_way(producer: NodeProducer, key: str) -> None:
         producer.send_many("T", listed)
 
 
+@pytest.mark.proves(
+    "producers",
+    "Messages of a key share a queue, and keep the order of the thread that sent them",
+)
 def test_messages_of_a_key_share_a_queue_and_keep_the_order_of_their_thread(
     node: LocalNode,
 ) -> None:
@@ -59,6 +63,7 @@ def test_messages_of_a_key_share_a_queue_and_keep_the_order_of_their_thread(
         assert list(queues.values()) == [list(range(60))], key
 
 
+@pytest.mark.proves("producers", "Messages without a key are sent round-robin")
 def test_lists_without_a_key_go_to_each_queue_in_turn(node: LocalNode) -> None:
     with node.producer() as producer:
         chosen = [
@@ -69,6 +74,7 @@ def test_lists_without_a_key_go_to_each_queue_in_turn(node: LocalNode) -> None:
     assert named == [2, 2, 2]
 
 
+@pytest.mark.proves("producers", "A list is sent in batches of 1024 messages, each to one queue")
 def test_a_list_goes_in_batches_of_1024_each_to_one_queue(node: LocalNode) -> None:
     with node.producer() as producer:
         results = producer.send_many("T", [Message("T", b"x")] * 3000)

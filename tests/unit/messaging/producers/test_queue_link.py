@@ -27,7 +27,18 @@ from rocketray.messaging.producers.queue_link import collecting_s
 from rocketray.runtime.files.paths import producer_rings_directory
 from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_runtime
 
+pytestmark = pytest.mark.proves(
+    "producers",
+    "A queue that moves to another disk and on is followed, though the producer looked "
+    "before it was open there; one that waits, for a result or for room, is woken when it "
+    "is found",
+)
 
+
+@pytest.mark.proves(
+    "producers",
+    "A producer collects for four times the duration of its last hand-over, between 0.1 and 0.5 ms",
+)
 def test_a_producer_collects_for_four_times_as_long_as_it_hands_over_within_bounds() -> None:
     assert collecting_s(0.00005) == pytest.approx(0.0002)
     assert collecting_s(0.0) == pytest.approx(0.0001)

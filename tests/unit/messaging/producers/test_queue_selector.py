@@ -36,6 +36,7 @@ def stored(node: LocalNode) -> dict[int, list[bytes]]:
     return queues
 
 
+@pytest.mark.proves("producers", "Every way to send calls the queue selector, and keeps the order")
 def test_each_way_to_send_asks_the_selector_and_keeps_the_order(node: LocalNode) -> None:
     with node.producer() as producer:
         for number in range(9):
@@ -59,6 +60,7 @@ def test_each_way_to_send_asks_the_selector_and_keeps_the_order(node: LocalNode)
     }
 
 
+@pytest.mark.proves("producers", "The selector gets the number of queues and the message")
 def test_it_sees_the_number_of_queues_and_the_whole_message(node: LocalNode) -> None:
     seen: list[tuple[int, Message]] = []
 
@@ -97,6 +99,7 @@ def test_delayed_messages_go_where_it_says(node: LocalNode) -> None:
     assert waiting == [str(number % QUEUES) for number in range(2 * QUEUES)]
 
 
+@pytest.mark.proves("producers", "If the selector returns an invalid queue, nothing is sent")
 @pytest.mark.parametrize("choice", [-1, QUEUES, 2**70, 1.0, "1", None])
 def test_a_choice_that_is_no_queue_sends_nothing(node: LocalNode, choice: Any) -> None:
     def select(_queues: int, message: Message) -> Any:
@@ -121,6 +124,7 @@ def test_what_a_selector_raises_is_raised_and_nothing_is_sent(node: LocalNode) -
     assert node.stored("T") == []
 
 
+@pytest.mark.proves("producers", "A selector together with another choice of queue is refused")
 def test_a_message_has_one_choice(node: LocalNode) -> None:
     select = by_customer
     with node.producer() as producer:

@@ -26,6 +26,12 @@ from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.queue_turns import AVOIDED_S, STAY_MESSAGES, STAY_S, QueueTurns
 from rocketray.store.retention import DiskUse
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A joined disk that is full refuses messages, the other disk takes those without a "
+    "queue, and it takes messages again when it has room",
+)
+
 FAR = "00000000-0000-0000-0000-000000000002"
 
 
@@ -43,6 +49,7 @@ def test_a_disk_that_failed_is_left_out_for_a_while_unless_all_did() -> None:
     assert Counter(turns.next(topic) for _ in range(8)) == dict.fromkeys(range(4), 2)
 
 
+@pytest.mark.proves("producers", "Messages without a key are sent round-robin")
 def test_a_queue_gets_the_single_messages_of_some_milliseconds() -> None:
     now_s = 100.0
     turns = QueueTurns(lambda: now_s)
@@ -171,6 +178,10 @@ FREE: list[Callable[[NodeProducer], Iterable[SendResult]]] = [
 ]
 
 
+@pytest.mark.proves(
+    "producers",
+    "A message without a queue that a full disk refused is stored on another disk",
+)
 @pytest.mark.usefixtures("no_stay")
 @pytest.mark.parametrize("send", FREE)
 def test_a_message_without_a_queue_that_a_full_disk_refused_is_stored_on_another_one(

@@ -61,6 +61,10 @@ def stored(broker: Broker) -> list[list[bytes]]:
     ]
 
 
+@pytest.mark.proves(
+    "producers",
+    "`result()` of a list, called again, asks the shard about a call without an answer",
+)
 @pytest.mark.parametrize("begin", [at_once, delayed])
 def test_what_no_answer_came_for_is_asked_for_and_not_sent_anew(
     broker: Broker, begin: Begin
@@ -79,6 +83,10 @@ def test_what_no_answer_came_for_is_asked_for_and_not_sent_anew(
         assert stored(broker)[queue][offset] == b"%d" % number
 
 
+@pytest.mark.proves(
+    "producers",
+    "`result()` of a list, called again, sends only what the shard did not store",
+)
 @pytest.mark.parametrize("begin", [at_once, delayed])
 def test_what_a_shard_did_not_store_is_sent_again_and_the_rest_is_not(
     broker: Broker, begin: Begin
@@ -94,6 +102,10 @@ def test_what_a_shard_did_not_store_is_sent_again_and_the_rest_is_not(
     assert sorted(stored(broker)) == [[b"0", b"2", b"4"], [b"1", b"3", b"5"]]
 
 
+@pytest.mark.proves(
+    "producers",
+    "A batch that a shard could not store is repeated with its ids and stored once",
+)
 @pytest.mark.parametrize("is_table", [False, True])
 def test_what_a_shard_stored_before_its_disk_failed_is_repeated_and_stored_once(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, *, is_table: bool
@@ -132,6 +144,10 @@ def until_stored(sent: SendFuture[SendResults]) -> SendResults:
     return wait_until_answered(sent.result, ShardUnavailableError)
 
 
+@pytest.mark.proves(
+    "producers",
+    "Nor is it repeated by a list's `result()` if the caller gave a unique key",
+)
 @pytest.mark.parametrize("fault", ["fail_appends", "lose_acks"])
 def test_messages_with_unique_keys_of_the_caller_are_not_repeated(
     broker: Broker, fault: str
@@ -221,6 +237,10 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
         yield node
 
 
+@pytest.mark.proves(
+    "producers",
+    "A future is awaited in any loop, without a thread or task a message",
+)
 def test_a_send_is_awaited_in_any_loop_without_a_thread_or_task_of_its_own(node: LocalNode) -> None:
     async def send(producer: NodeProducer) -> tuple[list[SendResult], int, int]:
         futures = [producer.send_async("T", b"%d" % number) for number in range(3000)]
@@ -242,6 +262,7 @@ def test_a_send_is_awaited_in_any_loop_without_a_thread_or_task_of_its_own(node:
             assert threads <= before + 1, "one thread reports all outcomes"
 
 
+@pytest.mark.proves("producers", "What tasks send in one turn of their loop is sent together")
 def test_what_tasks_send_in_one_turn_of_their_loop_goes_together(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +285,10 @@ def test_what_tasks_send_in_one_turn_of_their_loop_goes_together(
     monkeypatch.undo()
 
 
+@pytest.mark.proves(
+    "producers",
+    "A shard that does not answer ends only the waiting for its own messages",
+)
 def test_an_awaited_send_ends_after_the_timeout_and_others_do_not_wait_for_it(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +318,7 @@ def test_an_awaited_send_ends_after_the_timeout_and_others_do_not_wait_for_it(
         asyncio.run(send_both(producer))
 
 
+@pytest.mark.proves("producers", "Callbacks are called once the outcome is known")
 def test_callbacks_are_called_with_the_future_once_its_outcome_is_known(
     node: LocalNode, caplog: pytest.LogCaptureFixture
 ) -> None:

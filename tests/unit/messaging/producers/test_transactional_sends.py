@@ -31,6 +31,11 @@ from rocketray.runtime.files.paths import config_directory
 from rocketray.store.age_clock import AgeClock
 from rocketray.testing import Broker
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A damaged file of the node's state is rebuilt from its copy, and each other row of that table",
+)
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
@@ -55,6 +60,7 @@ def visible(node: LocalNode, topic: str = "Trade") -> list[StoredMessage]:
     return found
 
 
+@pytest.mark.proves("producers", "A transactional message is visible after its commit")
 def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
     with NodeProducer(node, group="payments", check=unknown) as producer:
         with begin(
@@ -79,6 +85,7 @@ def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
     assert node.messages.query("Trade", "k") == [message]
 
 
+@pytest.mark.proves("transactions", "A delay starts with the commit")
 def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
     with NodeProducer(node, group="payments", check=unknown) as producer:
         with pytest.raises(ConfigError, match="1 to 18"):
@@ -125,6 +132,7 @@ def test_a_transaction_has_the_options_of_rocketmqs(
         transaction.rollback()
 
 
+@pytest.mark.proves("producers", "A transaction has one message")
 def test_a_transaction_is_one_message_of_its_own_producer(node: LocalNode) -> None:
     with (
         NodeProducer(node, group="payments", check=unknown) as producer,
@@ -146,6 +154,7 @@ def test_a_transaction_is_one_message_of_its_own_producer(node: LocalNode) -> No
         assert len(visible(node, HALF_TOPIC)) == 1
 
 
+@pytest.mark.proves("producers", "A transaction without a message ends without a decision")
 def test_a_transaction_without_a_message_is_over_at_its_end(node: LocalNode) -> None:
     with NodeProducer(node, group="payments", check=unknown) as producer:
         with producer.begin() as committed:
@@ -158,6 +167,7 @@ def test_a_transaction_without_a_message_is_over_at_its_end(node: LocalNode) -> 
     assert visible(node, HALF_TOPIC) == visible(node, END_TOPIC) == []
 
 
+@pytest.mark.proves("producers", "An exception in the block rolls the transaction back")
 def test_what_raises_is_rolled_back(node: LocalNode) -> None:
     with NodeProducer(node, group="payments", check=unknown) as producer:
         with pytest.raises(ZeroDivisionError), begin(producer, "Trade", b"1"):
@@ -180,6 +190,7 @@ def test_a_transaction_is_for_a_topic_of_users(node: LocalNode) -> None:
     assert visible(node, HALF_TOPIC) == []
 
 
+@pytest.mark.proves("producers", "Another producer of the group answers checks for a dead one")
 def test_another_producer_of_the_group_answers_for_one_that_died(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +236,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.mark.proves("transactions", "No check is called for a block that is open in this process")
 def test_no_check_is_asked_about_a_block_that_is_open_in_this_process(broker: Broker) -> None:
     stored: list[str] = []
 
@@ -256,6 +268,8 @@ def test_a_check_may_answer_when_the_block_is_over_or_forgotten(broker: Broker) 
         over.commit()
 
 
+@pytest.mark.proves("producers", "A decision that contradicts an earlier one raises an error")
+@pytest.mark.proves("transactions", "A decision that contradicts a check raises an error")
 @pytest.mark.parametrize("is_restarted", [False, True])
 @pytest.mark.parametrize(("first", "second"), [("rollback", "commit"), ("commit", "rollback")])
 def test_who_decides_otherwise_than_a_check_hears_so(
@@ -278,6 +292,7 @@ def test_who_decides_otherwise_than_a_check_hears_so(
         assert len(broker.stored("Trade")) == (first == "commit")
 
 
+@pytest.mark.proves("transactions", "A commit of an abandoned transaction raises an error")
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restarted: bool) -> None:
     with NodeProducer(broker.node, group="orders", check=unknown) as producer:
@@ -295,6 +310,10 @@ def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restar
         assert broker.stored("Trade") == []
 
 
+@pytest.mark.proves(
+    "transactions",
+    "A step of the wall clock abandons no transaction and sends no check early or late",
+)
 def test_a_clock_that_is_days_ahead_for_a_moment_ends_no_transaction(broker: Broker) -> None:
     with NodeProducer(broker.node, group="orders", check=unknown) as producer:
         transaction = begin(producer, "Trade", b"1")
@@ -306,6 +325,7 @@ def test_a_clock_that_is_days_ahead_for_a_moment_ends_no_transaction(broker: Bro
     assert [message.body for message in broker.stored("Trade")] == [b"1"]
 
 
+@pytest.mark.proves("transactions", "A decision without an answer may be repeated")
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_decision_whose_answer_is_lost_may_be_told_again(
@@ -357,6 +377,10 @@ def test_what_is_no_half_of_the_group_cannot_be_decided(broker: Broker) -> None:
         assert len(broker.stored("Trade")) == 1
 
 
+@pytest.mark.proves(
+    "transactions",
+    "A commit whose topic was deleted is refused; one that a check decides makes a dead letter",
+)
 def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode) -> None:
     with NodeProducer(node, group="payments", check=unknown) as producer:
         with begin(producer, "Trade", b"1", queue_id=0):

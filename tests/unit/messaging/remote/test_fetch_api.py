@@ -41,6 +41,12 @@ from rocketray.runtime.calls.endpoint import client_of
 from rocketray.runtime.calls.value_forms import call_form
 from rocketray.runtime.files.home import Home, settle_identity
 
+pytestmark = pytest.mark.proves(
+    "groups",
+    "Members get what they ask for through a real fetch service, compressed or not; a "
+    "request or reply that is wrong is refused",
+)
+
 HOST = "127.0.0.1"
 COUNT = 6000
 OLD, NEW = Subscription.tags("a || b"), Subscription.sql("a > 1")

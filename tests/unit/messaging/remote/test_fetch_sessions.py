@@ -217,6 +217,7 @@ def test_names_that_are_no_names_are_refused(sessions: FetchSessions) -> None:
         sessions.bounds("Trade", 4)
 
 
+@pytest.mark.proves("groups", "No more members on other nodes than the limit fetch from a node")
 def test_no_more_members_than_the_limit_have_a_session(
     sessions: FetchSessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +232,10 @@ def test_no_more_members_than_the_limit_have_a_session(
         Calls(sessions, "first").fetch(0)
 
 
+@pytest.mark.proves(
+    "groups",
+    "The place of a member on another node that does not fetch becomes free",
+)
 def test_an_idle_session_is_dropped_and_the_next_fetch_begins_another(
     broker: Broker, sessions: FetchSessions, clock: Clock
 ) -> None:

@@ -154,6 +154,7 @@ def test_messages_that_wait_do_not_keep_queues_from_their_next_owner(
     assert numbers(batches) == list(range(400)), "none is lost or repeated"
 
 
+@pytest.mark.proves("groups", "A gateway that dies loses no message and delivers none twice")
 def test_a_gateway_that_dies_costs_no_message_and_no_second_delivery(node: LocalNode) -> None:
     send(node, 40)
     with node.remote_consumer("g", "Trade", ALL) as member:
@@ -175,6 +176,7 @@ def losing(node: LocalNode, **losses: list[Any]) -> GroupConsumer:
     return GroupConsumer(node, "g", "Trade", ALL, streams=FetchedStreams(calls, "g", "Trade"))
 
 
+@pytest.mark.proves("groups", "A lost reply of the gateway loses no message")
 def test_no_message_is_lost_with_a_reply(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "FRAME_BYTES", 10_000)
     monkeypatch.setattr(fetch_sessions, "REPLY_BYTES", 30_000)

@@ -32,6 +32,7 @@ def test_few_messages_of_several_queues_are_one_task() -> None:
     assert tasks([]) == []
 
 
+@pytest.mark.proves("spark", "A queue is a task, and small ones share one")
 def test_many_messages_are_a_task_of_each_queue() -> None:
     assert tasks([4000, 4000, 900, 6000]) == [
         [(0, 0, 4000)],
@@ -40,6 +41,7 @@ def test_many_messages_are_a_task_of_each_queue() -> None:
     ]
 
 
+@pytest.mark.proves("spark", "The options `minPartitions` and `maxRecordsPerPartition`")
 def test_a_range_is_split_where_tasks_are_limited() -> None:
     assert tasks([10, 3], Division(max_records=4)) == [
         [(0, 0, 3)],
@@ -50,6 +52,7 @@ def test_a_range_is_split_where_tasks_are_limited() -> None:
     assert tasks([2, 2, 2], Division(max_records=4)) == [[(0, 0, 2), (1, 0, 2)], [(2, 0, 2)]]
 
 
+@pytest.mark.proves("spark", "The options `minPartitions` and `maxRecordsPerPartition`")
 def test_a_number_of_tasks_is_divided_by_what_the_queues_hold() -> None:
     found = tasks([3000, 1000, 10], Division(min_partitions=4))
 
@@ -67,6 +70,7 @@ def test_gaps_count_as_no_messages() -> None:
     assert tasks([100_000], gaps=QueueGaps([(10, 99_999)])) == [[(0, 0, 100_000)]]
 
 
+@pytest.mark.proves("spark", "The options `minPartitions` and `maxRecordsPerPartition`")
 @given(
     st.lists(st.integers(0, 30_000), max_size=6),
     st.none() | st.integers(1, 50),
@@ -87,6 +91,7 @@ def test_every_message_is_in_one_task(
         assert len(found) >= min(least, sum(sizes))
 
 
+@pytest.mark.proves("spark", "A queue is a task, and small ones share one")
 @pytest.mark.parametrize("queues", [1, 4, 16])
 def test_a_small_micro_batch_is_one_task_however_many_queues_it_is_of(queues: int) -> None:
     assert len(tasks([2000 // queues] * queues)) == 1

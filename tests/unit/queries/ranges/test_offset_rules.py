@@ -44,6 +44,7 @@ def test_a_damaged_checkpoint_is_refused(value: object) -> None:
         offsets_from_json(value, named("T"))
 
 
+@pytest.mark.proves("spark", "The option `startingOffsets`")
 def test_words_and_numbers_name_the_ends_of_a_queue() -> None:
     assert parse_rule(" Earliest ", "o", others=LATEST) == OffsetRule(EARLIEST, {})
     assert parse_rule("latest", "o", others=EARLIEST) == OffsetRule(LATEST, {})

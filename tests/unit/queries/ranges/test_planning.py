@@ -39,6 +39,7 @@ def test_a_new_queue_is_read_from_its_first_message() -> None:
     assert plan_stream({}, {KEY: 15}, HELD, fail_on_data_loss=True) == [Range(KEY, 10, 15)]
 
 
+@pytest.mark.proves("spark", "The option `failOnDataLoss`")
 @pytest.mark.parametrize(
     ("start", "end", "bounds", "rest", "message"),
     [
@@ -81,6 +82,7 @@ def test_limits_count_what_can_still_be_read() -> None:
     assert next_ends({}, ends, HELD, 3) == {KEY: 13}  # a new queue
 
 
+@pytest.mark.proves("spark", "The option `maxOffsetsPerTrigger`")
 def test_a_limit_is_shared_out_by_what_waits_and_no_queue_starves() -> None:
     starts = {("T", 0): 0, ("T", 1): 10, ("T", 2): 5}
     ends = {("T", 0): 1000, ("T", 1): 11, ("T", 2): 5}
@@ -123,6 +125,7 @@ def test_what_waits_is_counted_as_the_limit_counts_it() -> None:
     assert count_waiting({KEY: 7}, gaps) == 3
 
 
+@pytest.mark.proves("spark", "The options `minOffsetsPerTrigger` and `maxTriggerDelay`")
 def test_a_micro_batch_waits_for_enough_messages_or_for_its_time() -> None:
     pace = BatchPace(least=100, delay_s=60)
     assert (pace.least_now(5), pace.left_s(5)) == (1, 0)  # the first of a run begins at once

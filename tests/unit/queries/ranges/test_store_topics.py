@@ -42,6 +42,7 @@ def bodies(queues: TopicQueues, key: QueueKey, subscription: Subscription) -> li
     return [body for batch in batches for body in batch.column("body").to_pylist()]
 
 
+@pytest.mark.proves("spark", "The option `path`")
 def test_a_brokers_store_is_read_as_it_lies() -> None:
     with open_golden() as store:
         expected = [message for message in store.reads.scan() if message.topic == "TopicA"]
@@ -54,6 +55,7 @@ def test_a_brokers_store_is_read_as_it_lies() -> None:
     assert queues.topic_ids() == {"TopicA": ""}
 
 
+@pytest.mark.proves("spark", "The option `path`")
 def test_a_data_directory_and_a_shard_are_stores(tmp_path: Path, shards: Shards) -> None:
     whole = opened(tmp_path, matching("T.*"))
     assert whole.bounds() == {
@@ -71,6 +73,7 @@ def test_a_data_directory_and_a_shard_are_stores(tmp_path: Path, shards: Shards)
     assert bodies(shard, ("Trade", 2), PAY) == expected
 
 
+@pytest.mark.proves("spark", "The option `path`")
 def test_times_are_found_and_new_messages_seen(tmp_path: Path, shards: Shards) -> None:
     queues = opened(tmp_path, named("Trade"))
     last = max(message.store_timestamp_ms for message in shards.stored("Trade"))

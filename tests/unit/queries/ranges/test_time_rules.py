@@ -9,6 +9,13 @@ from rocketray.errors import ConfigError
 from rocketray.queries.ranges.offset_rules import EARLIEST, LATEST, OffsetRule
 from rocketray.queries.ranges.time_rules import TimeRule, offsets_at
 
+pytestmark = pytest.mark.proves(
+    "spark",
+    "The options `startingTimestamp`, `startingOffsetsByTimestamp`, "
+    "`startingOffsetsByTimestampStrategy`, `endingTimestamp` and "
+    "`endingOffsetsByTimestamp`",
+)
+
 BOUNDS = {("T", 0): Bounds(5, 20), ("T", 1): Bounds(0, 10), ("U", 0): Bounds(0, 0)}
 
 

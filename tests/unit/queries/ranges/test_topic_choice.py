@@ -29,12 +29,14 @@ def test_named_topics_are_read_whole() -> None:
         named("Trades").among(KNOWN, "here")
 
 
+@pytest.mark.proves("spark", "The options `topicPattern` and `assign`")
 def test_a_pattern_matches_whole_names_and_none_of_the_nodes_own() -> None:
     assert keys(matching("Trade")) == [("Trade", 0), ("Trade", 1)]
     assert {topic for topic, _ in keys(matching(".*Trade.*"))} == {"Trade", "Trades_eu"}
     assert keys(matching("X.*")) == []
 
 
+@pytest.mark.proves("spark", "The options `topicPattern` and `assign`")
 def test_queues_are_assigned_one_by_one() -> None:
     choice = assigned('{"Order": [2, 0, 2], "Trade": [1]}')
 

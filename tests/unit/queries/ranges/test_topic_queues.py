@@ -29,6 +29,7 @@ def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, shards: Shards) -
         TopicQueues(tmp_path, named("Trade,Nobody"))
 
 
+@pytest.mark.proves("spark", "The option `data`")
 def test_a_directory_without_a_node_is_named(tmp_path: Path) -> None:
     where = f"{tmp_path}/nowhere is not a node's data directory; "
     with pytest.raises(ConfigError, match=where):
@@ -47,6 +48,7 @@ def test_a_topic_that_is_made_again_has_another_id(tmp_path: Path, shards: Shard
     assert queues.topic_ids()["Trade"] != before["Trade"]
 
 
+@pytest.mark.proves("spark", "Only published messages are read")
 def test_bounds_follow_the_shards(tmp_path: Path, shards: Shards) -> None:
     queues = TopicQueues(tmp_path, named("Trade"))
     assert queues.bounds() == {("Trade", 0): Bounds(0, 0), ("Trade", 1): Bounds(0, 0)}
@@ -65,6 +67,7 @@ def test_new_queues_are_seen(tmp_path: Path, shards: Shards) -> None:
     assert [*queues.bounds()] == [("Trade", 0), ("Trade", 1), ("Trade", 2)]
 
 
+@pytest.mark.proves("spark", "The option `longPollMs`")
 def test_waiting_ends_with_the_first_message_of_any_queue(tmp_path: Path, shards: Shards) -> None:
     shards.fill("Trade", 0, 5)
     queues = TopicQueues(tmp_path, named("Trade"))
@@ -77,6 +80,7 @@ def test_waiting_ends_with_the_first_message_of_any_queue(tmp_path: Path, shards
     assert queues.ends()["Trade", 1] == 1
 
 
+@pytest.mark.proves("spark", "The option `longPollMs`")
 def test_waiting_ends_with_the_time_and_does_not_begin_when_there_is_more(
     tmp_path: Path, shards: Shards
 ) -> None:
@@ -90,6 +94,7 @@ def test_waiting_ends_with_the_time_and_does_not_begin_when_there_is_more(
     assert time.monotonic() - before >= 0.1
 
 
+@pytest.mark.proves("spark", "The options `topicPattern` and `assign`")
 def test_topics_that_match_later_are_read_from_then_on(tmp_path: Path, shards: Shards) -> None:
     queues = TopicQueues(tmp_path, matching("T.*"))
     shards.create("Order", 1)
@@ -110,6 +115,11 @@ def test_waiting_may_be_for_several_messages(tmp_path: Path, shards: Shards) -> 
     assert time.monotonic() - before >= 0.1
 
 
+@pytest.mark.proves(
+    "spark",
+    "The options `startingTimestamp`, `startingOffsetsByTimestamp`, "
+    "`startingOffsetsByTimestampStrategy`, `endingTimestamp` and `endingOffsetsByTimestamp`",
+)
 def test_a_time_is_found_in_the_files_of_a_queue(tmp_path: Path, shards: Shards) -> None:
     for _ in range(5):
         shards.fill("Trade", 0, 1)

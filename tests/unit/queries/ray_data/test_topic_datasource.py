@@ -114,6 +114,10 @@ class Draw:
         return self.by == "nothing" or (is_met and message.properties["region"] == self.region)
 
 
+@pytest.mark.proves(
+    "ray-data",
+    "A read has the messages that a plain filter finds, in the columns that were asked for",
+)
 def test_random_reads_return_what_a_plain_filter_does(
     shards: Shards, messages: list[StoredMessage], rng: random.Random
 ) -> None:
@@ -138,6 +142,7 @@ def test_a_filter_may_be_named(shards: Shards, messages: list[StoredMessage]) ->
         source(shards, filter="pays", tags="pay")
 
 
+@pytest.mark.proves("ray-data", "Large queues are divided among tasks, and small ones share one")
 def test_large_ranges_are_divided_among_the_tasks_and_small_ones_share_one(
     shards: Shards, messages: list[StoredMessage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +154,7 @@ def test_large_ranges_are_divided_among_the_tasks_and_small_ones_share_one(
     assert offsets(read, 200) == places(messages)
 
 
+@pytest.mark.proves("ray-data", "Columns that the dataset drops are not read")
 def test_columns_that_a_dataset_drops_are_not_read(shards: Shards) -> None:
     projected = source(shards).apply_projection({"body": "body", "tags": "tags"})
     [task] = projected.get_read_tasks(1)
@@ -157,6 +163,7 @@ def test_columns_that_a_dataset_drops_are_not_read(shards: Shards) -> None:
     assert len(rows(projected.apply_projection({}))) == sum(COUNTS)
 
 
+@pytest.mark.proves("ray-data", "`start_offset` and `end_offset`")
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -174,6 +181,7 @@ def test_offsets_bound_each_queue(
     assert offsets(source(shards, **options)) == expected
 
 
+@pytest.mark.proves("ray-data", "`start_offset` and `end_offset`")
 def test_times_bound_each_queue(shards: Shards, messages: list[StoredMessage]) -> None:
     times = sorted({message.store_timestamp_ms for message in messages})
     begin, end = times[len(times) // 3], times[-1]
@@ -188,6 +196,7 @@ def test_times_bound_each_queue(shards: Shards, messages: list[StoredMessage]) -
     assert offsets(later) == places(after)
 
 
+@pytest.mark.proves("ray-data", "A dataset that is executed again reads the same messages")
 def test_a_dataset_that_is_executed_again_reads_the_same_messages(tmp_path: Path) -> None:
     with Shards(tmp_path, Trade=1) as written:
         written.fill("Trade", 0, 10)
@@ -197,6 +206,7 @@ def test_a_dataset_that_is_executed_again_reads_the_same_messages(tmp_path: Path
         assert offsets(read) == offsets(sent) == [(0, at) for at in range(10)]
 
 
+@pytest.mark.proves("ray-data", "`fail_on_data_loss`")
 def test_messages_that_were_deleted_are_an_error_unless_data_loss_is_accepted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

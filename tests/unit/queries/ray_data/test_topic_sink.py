@@ -52,6 +52,7 @@ def noting(monkeypatch: pytest.MonkeyPatch) -> type[Noting]:
     return OfThisTest
 
 
+@pytest.mark.proves("ray-data", "`ack` and `property_columns` are those of the producer")
 def test_every_block_of_a_task_is_sent_with_the_options(noting: type[Noting]) -> None:
     sink = TopicSink("Trade", data="here", ack="disk", property_columns=["region"])
     rows = [{"body": b"1", "region": "eu"}, {"body": b"2", "region": "us"}]
@@ -77,6 +78,10 @@ def test_a_task_runs_on_the_machine_of_the_directory_or_anywhere() -> None:
     assert TopicSink("Trade", cluster="orders").supports_distributed_writes
 
 
+@pytest.mark.proves(
+    "ray-data",
+    "A program that has joined another Ray gets an error that names both",
+)
 def test_a_node_in_another_ray_is_named_with_both(noting: type[Noting]) -> None:
     noting.address = "127.0.0.1:9999"
     with pytest.raises(

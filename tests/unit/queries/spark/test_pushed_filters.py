@@ -82,6 +82,11 @@ def read(pushed: PushedFilters, given: Subscription) -> list[Row]:
     ]
 
 
+@pytest.mark.proves(
+    "spark",
+    "Conditions of a batch on topic, queue, offset and tags are applied by the source, and the "
+    "result is the same",
+)
 @pytest.mark.parametrize("name", COLUMNS)
 def test_the_source_and_spark_together_find_what_spark_finds_alone(name: Any, seed: int) -> None:
     chance = random.Random(seed)

@@ -15,6 +15,8 @@ import pytest
 import rocketray as rr
 from rocketray.errors import ConfigError
 
+pytestmark = pytest.mark.proves("spark", "`rr.spark.schema`")
+
 
 class Side(enum.Enum):
     BUY = "buy"

@@ -16,6 +16,12 @@ from rocketray.errors import StoreError
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.runtime.files.home import identity_of
 
+pytestmark = pytest.mark.proves(
+    "spark",
+    "A checkpoint that is ahead of an older backup is refused, or continues where the log "
+    "ends that both have, also when it has grown since",
+)
+
 BACKED_UP, READ = 6, 9
 
 

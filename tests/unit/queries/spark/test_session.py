@@ -13,6 +13,7 @@ from rocketray.queries.spark import session as session_module
 from rocketray.queries.spark.session import check_callbacks, spark_settings
 
 
+@pytest.mark.proves("spark", "Nothing listens outside the loopback interface")
 def test_nothing_listens_outside_and_the_jvm_reads_our_log_settings() -> None:
     settings = spark_settings(3, "2g")
     option = settings["spark.driver.extraJavaOptions"]
@@ -32,6 +33,7 @@ def test_a_work_directory_keeps_what_spark_writes_on_the_side(tmp_path: Path) ->
     assert "TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]
 
 
+@pytest.mark.proves("spark", "A process with many open files is refused")
 def test_a_process_with_many_open_files_is_told_that_spark_cannot_call_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

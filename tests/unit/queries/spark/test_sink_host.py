@@ -23,6 +23,7 @@ def lake(frame: object, batch_id: int) -> None:
     """A sink."""
 
 
+@pytest.mark.proves("spark", "Names and checkpoints of sinks are unique")
 @pytest.mark.parametrize("checkpoint", ["kept/one", "./kept/one", "{here}/kept/one"])
 def test_two_sinks_do_not_share_a_directory_however_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
@@ -35,6 +36,7 @@ def test_two_sinks_do_not_share_a_directory_however_it_is_written(
     SinkHost([second], data=tmp_path, checkpoints=Path("kept"))
 
 
+@pytest.mark.proves("spark", "`SinkHost` takes an app, its sinks or a list; paths and texts")
 def test_paths_are_texts_too_and_sinks_those_of_an_app(tmp_path: Path) -> None:
     spec = SinkSpec("one", lake, "Trade", checkpoint=str(tmp_path / "kept" / "two"))
     other = SinkSpec("two", lake, "Trade")
@@ -49,6 +51,7 @@ def no_session() -> SparkSession:
     pytest.fail("Spark was started")
 
 
+@pytest.mark.proves("spark", "The call `run()`")
 def test_a_run_where_no_node_ever_was_says_where_it_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,6 +69,7 @@ def test_a_run_where_no_node_ever_was_says_where_it_looked(
     assert not looked.exists()
 
 
+@pytest.mark.proves("spark", "The call `run()`")
 def test_a_run_waits_for_topics_of_a_node_that_has_none_yet(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,6 +85,7 @@ def test_a_run_waits_for_topics_of_a_node_that_has_none_yet(
     assert waits.startswith("sink one waits for its topic: topic 'Trade' does not exist in ")
 
 
+@pytest.mark.proves("spark", "`SinkHost` takes an app, its sinks or a list; paths and texts")
 def test_a_host_has_the_sinks_and_the_node_of_an_app_unless_it_is_told_another(
     tmp_path: Path,
 ) -> None:

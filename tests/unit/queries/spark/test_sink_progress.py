@@ -51,6 +51,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return lines
 
 
+@pytest.mark.proves("spark", "Progress in the log")
 def test_a_sink_says_how_far_behind_it_is_then_every_ten_seconds_and_when_it_has_caught_up(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_query_that_never_gets_on_is_given_up_with_its_error() -> None:
     assert str(runner.error) == "boom"
 
 
+@pytest.mark.proves("spark", "Restarts: their delays and their limit")
 def test_a_batch_in_between_gives_new_tries() -> None:
     batches = [failing(number) for number in range(6)]
     runner = SinkRunner("s", Opener(*batches, ScriptedQuery(None, 6, stays=False)), FAST)
@@ -99,6 +100,7 @@ def test_a_batch_in_between_gives_new_tries() -> None:
     assert (runner.state, runner.restarts) == (SinkState.FINISHED, 6)
 
 
+@pytest.mark.proves("spark", "The call `stop()`")
 def test_stop_ends_a_running_query_and_waits_for_it() -> None:
     query = ScriptedQuery(None, None, stays=True)
     runner = SinkRunner("s", Opener(query), FAST)
@@ -111,6 +113,7 @@ def test_stop_ends_a_running_query_and_waits_for_it() -> None:
     assert runner.state is SinkState.STOPPED
 
 
+@pytest.mark.proves("spark", "The call `stop()`")
 def test_a_query_that_spark_cannot_end_is_told_and_may_be_stopped_again() -> None:
     query = ScriptedQuery(None, None, stays=True)
     runner = SinkRunner("s", Opener(query), FAST)
@@ -163,6 +166,7 @@ def test_an_error_in_the_definition_is_raised_at_the_start() -> None:
     assert runner.join(0)
 
 
+@pytest.mark.proves("spark", "Restarts: their delays and their limit")
 def test_delays_grow_up_to_their_limit() -> None:
     policy = RestartPolicy(first_delay_s=1, factor=2, max_delay_s=5)
 
@@ -187,6 +191,7 @@ def test_a_senseless_policy_is_refused(field: str) -> None:
             RestartPolicy(**options)
 
 
+@pytest.mark.proves("spark", "A topic that does not exist yet is waited for")
 def test_a_topic_that_is_missing_is_waited_for_and_is_no_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -206,6 +211,10 @@ def test_a_topic_that_is_missing_is_waited_for_and_is_no_failure(
     assert waits.startswith("sink s waits for its topic: topic 'T' does not exist in /data; ")
 
 
+@pytest.mark.proves(
+    "spark",
+    "Under `rocketray up` a sink is restarted for as long as the app is up",
+)
 @pytest.mark.parametrize(("limit", "restarts"), [(5, 0), (None, 2)])
 def test_a_sink_that_never_ran_is_given_up_at_once_unless_restarts_have_no_limit(
     limit: int | None, restarts: int

@@ -29,6 +29,7 @@ def lake(frame: object, batch_id: int) -> None:
     """A sink."""
 
 
+@pytest.mark.proves("spark", "A missing Spark or Java is told before anything starts")
 def test_where_there_is_no_java_nothing_starts(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     def find_java(_environ: object) -> None:
         raise ConfigError("Spark needs Java 17 or newer")

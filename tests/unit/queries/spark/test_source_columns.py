@@ -29,6 +29,7 @@ def test_each_column_has_the_type_that_the_store_gives_it(name: str) -> None:
     assert found.stored == (name,)
 
 
+@pytest.mark.proves("spark", "The options `columns` and `includeHeaders`")
 def test_all_columns_but_those_on_request_are_read_without_a_schema() -> None:
     names = default_schema("rocketray").fieldNames()
     assert [*names, "msgId", "shardingKey"] == list(store_columns.COLUMN_TYPES)
@@ -41,6 +42,7 @@ def test_a_schema_chooses_columns_in_any_order() -> None:
     assert projection.stored == ("msgId", "body", "topic")
 
 
+@pytest.mark.proves("spark", "The options `columns` and `includeHeaders`")
 def test_kafkas_columns_are_made_of_ours_and_each_of_those_is_read_once() -> None:
     names = [*COLUMN_SETS["kafka"]]
     projection = pickle.loads(pickle.dumps(Projection.of(schema_of(*names, of="kafka"), "kafka")))
@@ -88,6 +90,7 @@ def test_a_column_of_the_other_set_names_the_option() -> None:
         Projection.of(schema_of("value", of="kafka"), "rocketray")
 
 
+@pytest.mark.proves("spark", "An unknown column, or one of another type, is refused")
 def test_another_type_is_refused() -> None:
     schema = StructType([StructField("body", StringType())])
 

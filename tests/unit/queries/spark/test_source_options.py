@@ -47,6 +47,7 @@ def test_the_defaults_read_everything() -> None:
     )
 
 
+@pytest.mark.proves("spark", "Option names ignore case")
 def test_every_option_is_read_whatever_its_case() -> None:
     options = parsed(
         TOPIC="Trade , Other",
@@ -83,12 +84,17 @@ def test_every_option_is_read_whatever_its_case() -> None:
     )
 
 
+@pytest.mark.proves("spark", "The option `startingOffsets`")
 def test_queues_that_a_start_does_not_name_start_at_their_first_message() -> None:
     starting = parsed(startingOffsets='{"Trade": {"1": 5}}').starting
 
     assert starting == OffsetRule(EARLIEST, {("Trade", 1): 5})
 
 
+@pytest.mark.proves(
+    "spark",
+    "The options `subscribe`, `subscribePattern` and `maxRowsPerTrigger` are other names",
+)
 @pytest.mark.parametrize(
     ("other", "own", "text"),
     [
@@ -134,6 +140,7 @@ def test_what_a_pattern_matches_is_named_by_the_option_as_it_was_written() -> No
         assert parse_options({name: "Trade"}, {}).choice.text == f"{name} = Trade"
 
 
+@pytest.mark.proves("spark", "The option `where`")
 def test_a_filter_may_be_a_predicate() -> None:
     where = "support.predicates:body_is_short"
     assert parsed(where=where).filter == Subscription.where(where)
@@ -151,6 +158,7 @@ def test_a_filter_may_be_a_name() -> None:
             parse_options({"topic": "Trade", "filter": "large", **more}, {})
 
 
+@pytest.mark.proves("spark", "Two options for one thing are an error")
 def test_topics_are_named_matched_or_assigned() -> None:
     assert parse_options({"topicPattern": "Tr.*"}, {}).choice == matching("Tr.*")
     assert parse_options({"assign": '{"T": [1]}'}, {}).choice == assigned('{"T": [1]}')
@@ -181,6 +189,7 @@ def test_a_micro_batch_has_limits_and_a_delay() -> None:
         assert parsed(**options, maxTriggerDelay=text).limits == BatchLimits(9, 5, delay_s)
 
 
+@pytest.mark.proves("spark", "The options `cluster` and `rayAddress`")
 def test_a_cluster_takes_the_place_of_a_data_directory() -> None:
     assert parsed(cluster="orders").node == Cluster("orders")
     named = parsed(cluster="orders", rayAddress="10.0.0.1:6379")
@@ -192,6 +201,7 @@ def test_a_cluster_takes_the_place_of_a_data_directory() -> None:
         parsed(rayAddress="10.0.0.1:6379")
 
 
+@pytest.mark.proves("spark", "The option `data`")
 def test_the_environment_names_the_data_unless_an_option_does() -> None:
     environ = {"ROCKETRAY_DATA": "/from/environment"}
 
@@ -199,12 +209,15 @@ def test_the_environment_names_the_data_unless_an_option_does() -> None:
     assert parse_options({"topic": "T", "data": "here"}, environ).node == Path("here").absolute()
 
 
+@pytest.mark.proves("spark", "The error of an unknown option names the nearest one")
 @pytest.mark.parametrize("name", OPTION_NAMES)
 def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean {name}"):
         parsed(**{name[:-1] + "x" + name[-1]: "1"})
 
 
+@pytest.mark.proves("spark", "The option `dialect`")
+@pytest.mark.proves("spark", "Two options for one thing are an error")
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -261,6 +274,7 @@ def test_a_value_that_cannot_be_used_is_refused(
         parsed(**options)
 
 
+@pytest.mark.proves("spark", "The error of another connector's option says what to do")
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -289,6 +303,7 @@ def test_options_that_a_writer_may_have_are_not_judged_before_it_is_known() -> N
     assert not may_be_writing({"Topic": "T", "tags": "a"})
 
 
+@pytest.mark.proves("spark", "The option `topic`")
 def test_a_topic_is_needed() -> None:
     with pytest.raises(ConfigError, match="the topic is missing"):
         parse_options({}, {})

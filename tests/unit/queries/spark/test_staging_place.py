@@ -15,6 +15,11 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.queries.spark import staging_place
 from rocketray.queries.spark.staging_place import find_staging
 
+pytestmark = pytest.mark.proves(
+    "spark",
+    "The service of a write is looked up again only when it does not answer",
+)
+
 
 class Services:
     """The fetch services of clusters: each look over Ray gives another port."""

@@ -33,6 +33,12 @@ from rocketray.queries.spark.warm_server import (
     path_changes,
 )
 
+pytestmark = pytest.mark.proves(
+    "spark",
+    "A forked Python process is what the ordinary one would be; what cannot be forked is "
+    "run, and a JVM or session of the user's keeps its Python",
+)
+
 TELLS = """
 import json, os, sys
 is_warm = "pyspark" in sys.modules

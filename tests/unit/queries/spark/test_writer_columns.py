@@ -22,6 +22,8 @@ from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.queries.spark.source_columns import ColumnSetName
 from rocketray.queries.spark.writer_columns import WriterColumns
 
+pytestmark = pytest.mark.proves("spark", "The columns of a write")
+
 HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 
 

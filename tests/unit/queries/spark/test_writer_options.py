@@ -11,6 +11,8 @@ from rocketray.errors import ConfigError, InvalidMessageError, InvalidNameError
 from rocketray.queries.spark.source_options import may_be_writing
 from rocketray.queries.spark.writer_options import WriterOptions, parse_writer_options
 
+pytestmark = pytest.mark.proves("spark", "The options of a write")
+
 
 def parse(is_stream: bool = False, **options: str) -> WriterOptions:
     return parse_writer_options(options, {}, is_stream=is_stream)

@@ -17,6 +17,13 @@ from rocketray.errors import ConfigError, InvalidNameError, TopicNotFoundError
 from rocketray.runtime.calls.call_text import read_text, write_text
 from rocketray.runtime.calls.value_forms import CallForm, form_of
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Commands ask the node of their machine over its socket: each answer is that of a "
+    "direct call, errors are the same, and frames of another form, other users, another "
+    "release and too large answers are refused",
+)
+
 Offset = NewType("Offset", int)
 
 

@@ -22,6 +22,11 @@ from rocketray.runtime.files.home import Home, identity_of, settle_identity
 from rocketray.runtime.files.node_lock import lock_node
 from rocketray.runtime.files.paths import identity_file
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A damaged file of the node's state is rebuilt from its copy, and each other row of that table",
+)
+
 
 def home_of(data: Path) -> Home:
     return Home(str(data), settle_identity(data), "the-first")

@@ -34,6 +34,11 @@ from rocketray.runtime.files.state_files import (
 from rocketray.runtime.processes import owned_name
 from rocketray.testing import node as testing_node
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A damaged file of the node's state is rebuilt from its copy, and each other row of that table",
+)
+
 
 @pytest.fixture(scope="module")
 def dead() -> int:

@@ -15,6 +15,20 @@ import pytest
 from rocketray.runtime.ray_process import ray_watch
 from rocketray.runtime.ray_process.ray_watch import RayWatch, end_processes, gcs_away_s
 
+pytestmark = [
+    pytest.mark.proves(
+        "durability",
+        "A node whose process is killed has said so in its terminal and its log; a GCS that "
+        "takes connections and says nothing is lost before Ray ends the process",
+    ),
+    pytest.mark.proves(
+        "durability",
+        "While the GCS of a separate Ray is unavailable, programs on all machines send and "
+        "consume; with its state in Redis it is used again, and without it the nodes and "
+        "programs of all machines join the new Ray by themselves",
+    ),
+]
+
 _LOOPBACK = "127.0.0.1"
 
 

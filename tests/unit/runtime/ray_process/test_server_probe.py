@@ -12,6 +12,12 @@ from support.harness.patience import wait_until
 
 from rocketray.runtime.ray_process.server_probe import ServerProbe
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A node whose process is killed has said so in its terminal and its log; a GCS that "
+    "takes connections and says nothing is lost before Ray ends the process",
+)
+
 
 @dataclass
 class Clock:

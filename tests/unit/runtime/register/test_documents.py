@@ -105,6 +105,11 @@ def test_a_coordinator_that_was_superseded_saves_nothing_more(register: DictRegi
     new.save("topics", {"a": 3})
 
 
+@pytest.mark.proves(
+    "durability",
+    "The node of the first disk that has lost its coordinator ends its own actors and no other "
+    "node's, and learns from the register who has the cluster, whether that answers yet or not",
+)
 @pytest.mark.parametrize("finds_out", ["load", "save", "is started again"])
 def test_who_has_taken_over_is_known_from_his_seal(register: DictRegister, finds_out: str) -> None:
     """Without a call to the coordinator, which need not answer yet; and it stays known."""

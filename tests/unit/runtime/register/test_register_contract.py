@@ -83,6 +83,10 @@ def test_names_are_those_below_a_folder_in_order(register: Register) -> None:
     assert register.names("none") == register.names("top") == []
 
 
+@pytest.mark.proves(
+    "durability",
+    "A key of a register is created once, by one of many, in a directory, in S3 (moto) and in etcd",
+)
 def test_one_of_many_creates_a_key(opened: Opened) -> None:
     registers = [opened() for _ in range(THREADS)]
     with ThreadPoolExecutor(THREADS) as threads:

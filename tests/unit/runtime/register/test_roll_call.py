@@ -9,6 +9,13 @@ from rocketray.errors import RegisterUnavailableError
 from rocketray.runtime.files.home import Home
 from rocketray.runtime.register.roll_call import RollCall, answer, caller
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A standby takes over from no coordinator that runs: not when its own network was cut "
+    "or its process stood still, nor when no packet of its machine reaches the "
+    "coordinator, nor again and again",
+)
+
 THERE = Home("/joined", "00000000-0000-0000-0000-000000000002", "there", is_joined=True)
 ELSE = Home("/other", "00000000-0000-0000-0000-000000000003", "else", is_joined=True)
 

@@ -33,6 +33,11 @@ from rocketray.services.admin.dead_letter_service import DeadLetterService
 from rocketray.services.admin.dead_letters import Journal, letter_boxes, letters, redrive
 from rocketray.testing import Broker
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A damaged file of the node's state is rebuilt from its copy, and each other row of that table",
+)
+
 ALL = Subscription.tags("*")
 
 
@@ -91,6 +96,7 @@ def test_letters_are_listed_and_shown(broker: Broker) -> None:
     ]
 
 
+@pytest.mark.proves("delivery", "A redriven letter keeps its ids and starts from 0 attempts")
 def test_what_is_redriven_keeps_what_it_was_and_begins_anew(broker: Broker) -> None:
     give_up(broker, 2)
     with broker.producer() as producer:
@@ -153,6 +159,7 @@ def test_from_another_machine_letters_are_the_same_and_redriven_once(
         assert redrive(there, unused, "g", ALL) == redrive(broker.node, unused, "g", ALL) == 0
 
 
+@pytest.mark.proves("delivery", "In a topic with letters of several groups, each group has its own")
 def test_in_a_topic_of_several_groups_each_has_its_own_letters(broker: Broker) -> None:
     broker.topics.ensure("Broken", 1)
     broker.topics.ensure("Trade", 1)
@@ -197,6 +204,7 @@ class Doomed(NodeProducer):
         raise Ends
 
 
+@pytest.mark.proves("delivery", "An interrupted redrive repeats no letter")
 @settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

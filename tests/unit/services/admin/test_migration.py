@@ -44,6 +44,7 @@ def take(members: list[GroupConsumer], count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.proves("groups", "A change of filter switches each queue at one offset")
 def test_a_queue_switches_at_one_offset_and_members_are_replaced(node: LocalNode) -> None:
     told: list[str] = []
     results: list[PlanProgress | None] = []
@@ -80,6 +81,10 @@ def test_a_queue_switches_at_one_offset_and_members_are_replaced(node: LocalNode
         migrate(node.groups, "g", "T", NEW, timeout_s=1, tell=told.append)
 
 
+@pytest.mark.proves(
+    "groups",
+    "A change that has switched leads back while members ask for the old subscription",
+)
 def test_a_change_that_has_switched_leads_back_while_members_ask_for_the_old_one(
     node: LocalNode,
 ) -> None:

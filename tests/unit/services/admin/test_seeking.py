@@ -120,6 +120,7 @@ def beat(number: int, held: set[int], **commits: dict[int, int]) -> Heartbeat:
     return Heartbeat("g", "T", ALL, "one", "life", frozenset(held), number=number, **commits)  # type: ignore[arg-type]
 
 
+@pytest.mark.proves("groups", "An order to move a group survives the coordinator")
 def test_an_order_outlives_the_coordinator_until_it_is_carried_out_and_no_longer(
     tmp_path: Path,
 ) -> None:

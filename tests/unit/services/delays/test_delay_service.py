@@ -40,6 +40,7 @@ def wait_for(node: LocalNode, queue_id: int, count: int) -> list[StoredMessage]:
     return [message for message in found if message is not None]
 
 
+@pytest.mark.proves("producers", "A delayed message is not delivered early")
 def test_delayed_messages_arrive_after_their_delay_and_not_before(node: LocalNode) -> None:
     with node.producer() as producer:
         now = system_clock_ms()
@@ -87,6 +88,7 @@ def test_waiting_messages_are_counted_by_the_minute_in_which_they_are_due(
     assert node.delays.by_minute("another", 100) == WaitingByMinute()
 
 
+@pytest.mark.proves("producers", "A delayed message is delivered to the queue of its key")
 def test_a_delayed_message_goes_to_the_queue_of_its_key(node: LocalNode) -> None:
     with node.producer() as producer:
         queue_id = producer.send("trade", b"", sharding_key="order-7").queue_id
@@ -94,6 +96,7 @@ def test_a_delayed_message_goes_to_the_queue_of_its_key(node: LocalNode) -> None
     assert len(wait_for(node, queue_id, 2)) == 2
 
 
+@pytest.mark.proves("producers", "The result of a delayed send says where the message waits")
 def test_a_delayed_send_tells_where_the_message_waits(node: LocalNode) -> None:
     with node.producer() as producer:
         waits = producer.send("trade", b"x", delay_level=18)
@@ -106,6 +109,7 @@ def test_a_delayed_send_tells_where_the_message_waits(node: LocalNode) -> None:
         assert node.messages.at("trade", at_once.queue_id, at_once.queue_offset) is not None
 
 
+@pytest.mark.proves("producers", "A recalled message is never delivered")
 def test_a_recalled_message_is_never_delivered(node: LocalNode) -> None:
     with node.producer() as producer:
         recalled = producer.send("trade", b"no", queue_id=0, delay=0.5)
@@ -123,6 +127,7 @@ def test_a_recalled_message_is_never_delivered(node: LocalNode) -> None:
             producer.recall(str(other))
 
 
+@pytest.mark.proves("producers", "An invalid delay is refused before anything is sent")
 @pytest.mark.parametrize("options", [{"delay_level": 0}, {"delay": 41 * 86_400}])
 def test_a_delay_that_cannot_be_is_refused_before_anything_is_sent(
     node: LocalNode, options: DelayOptions
@@ -177,6 +182,7 @@ def deliver_and_forget(data: Path) -> Path:
     return data / "config" / "deliveriesUnderWay.json"
 
 
+@pytest.mark.proves("delays", "`delayOffset.json` has RocketMQ's form")
 def test_levels_leave_their_offsets_in_rocketmqs_form(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
         node.topics.ensure("trade", 1)
@@ -225,6 +231,7 @@ def test_a_delayed_message_comes_once_though_its_shard_stalls_for_longer_than_is
     assert [message.body for message in node.stored("trade")] == [b"warm", b"later"]
 
 
+@pytest.mark.proves("delays", "A target that stalls gets each message once")
 def test_a_target_that_stalls_gets_each_message_once(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def test_messages_come_when_they_are_due_and_in_that_order(chance: random.Random
         assert times.next_ms() == min((one[0] for one in model), default=None)
 
 
+@pytest.mark.proves("delays", "A million waiting messages take 20 bytes each")
 def test_a_million_messages_take_twenty_bytes_each() -> None:
     times, count = DueTimes(), 1_000_000
     chance = np.random.default_rng(5)

@@ -27,6 +27,10 @@ def waiting(tmp_path: Path) -> Iterator[Waiting]:
     made.close()
 
 
+@pytest.mark.proves(
+    "delays",
+    "A message with a level is delivered when its delay is over, and not before",
+)
 def test_a_message_goes_when_its_level_is_over_and_not_before(waiting: Waiting) -> None:
     sent = waiting.send_level(3)
     waiting.clock.now_ms += 9_999
@@ -40,6 +44,7 @@ def test_a_message_goes_when_its_level_is_over_and_not_before(waiting: Waiting) 
     assert waiting.keys() == [sent.key]
 
 
+@pytest.mark.proves("delays", "A message with a time is delivered at its millisecond")
 def test_a_message_goes_at_its_millisecond(waiting: Waiting) -> None:
     sent = waiting.send_at(waiting.clock.now_ms + 40 * DAY)
     waiting.clock.now_ms = sent.due_ms - 1
@@ -50,6 +55,10 @@ def test_a_message_goes_at_its_millisecond(waiting: Waiting) -> None:
     assert waiting.keys() == [sent.key]
 
 
+@pytest.mark.proves(
+    "delays",
+    "Consumers get the message as it was sent, with the properties of its delay",
+)
 def test_what_arrives_is_what_was_sent_with_the_properties_of_its_wait(waiting: Waiting) -> None:
     waiting.send_level(2, "trade", 5)
     waiting.clock.now_ms += 5_000
@@ -66,6 +75,10 @@ def test_what_arrives_is_what_was_sent_with_the_properties_of_its_wait(waiting: 
     assert waiting.keys("trade", 5) == ["K1"]
 
 
+@pytest.mark.proves(
+    "delays",
+    "Messages of all levels and times are delivered in the order of their due times",
+)
 def test_messages_of_all_levels_and_times_go_in_the_order_they_are_due(waiting: Waiting) -> None:
     now = waiting.clock.now_ms
     sent = [waiting.send_level(level) for level in (4, 1, 3)]
@@ -96,6 +109,7 @@ def test_a_new_process_goes_on_where_the_old_one_was(waiting: Waiting) -> None:
     assert waiting.keys() == [first.key, second.key]
 
 
+@pytest.mark.proves("delays", "A crash loses and repeats nothing")
 @pytest.mark.parametrize("where", ["note", "forward trade/0", "forwarded"])
 def test_a_crash_loses_nothing_and_repeats_nothing(waiting: Waiting, where: str) -> None:
     sent = [waiting.send_level(1), waiting.send_level(2), waiting.send_after(1_500)]
@@ -113,6 +127,7 @@ def test_a_crash_loses_nothing_and_repeats_nothing(waiting: Waiting, where: str)
     assert sorted(waiting.keys()) == sorted(one.key for one in sent)
 
 
+@pytest.mark.proves("delays", "A power failure repeats at most one batch")
 def test_after_a_power_failure_no_more_than_a_batch_comes_twice(waiting: Waiting) -> None:
     sent = [waiting.send_after(1_000) for _ in range(BATCH_MAX + 10)]
     waiting.clock.now_ms += DAY
@@ -134,6 +149,10 @@ def test_after_a_power_failure_no_more_than_a_batch_comes_twice(waiting: Waiting
     assert set(waiting.keys()) == {one.key for one in sent}
 
 
+@pytest.mark.proves(
+    "delays",
+    "A clock that is set back delays no message with a delay by more than that delay",
+)
 def test_a_clock_that_is_set_back_delays_no_message_by_more_than_its_delay(
     waiting: Waiting,
 ) -> None:
@@ -178,6 +197,7 @@ def test_a_message_that_is_younger_than_the_step_is_not_early(waiting: Waiting) 
     assert sorted(waiting.keys()) == sorted(one.key for one in sent)
 
 
+@pytest.mark.proves("delays", "A message with a time waits for the clock")
 def test_a_time_waits_for_the_clock_also_when_it_was_set_back(waiting: Waiting) -> None:
     sent = waiting.send_at(waiting.clock.now_ms + HOUR)
     waiting.step()
@@ -191,6 +211,7 @@ def test_a_time_waits_for_the_clock_also_when_it_was_set_back(waiting: Waiting) 
     assert waiting.keys() == [sent.key]
 
 
+@pytest.mark.proves("delays", "A clock that is set forward delivers due messages once")
 def test_a_clock_that_is_set_forward_delivers_what_is_due_once(waiting: Waiting) -> None:
     sent = [waiting.send_level(18), waiting.send_at(waiting.clock.now_ms + 3 * HOUR)]
     waiting.clock.now_ms += DAY
@@ -202,6 +223,7 @@ def test_a_clock_that_is_set_forward_delivers_what_is_due_once(waiting: Waiting)
     assert waiting.keys() == [one.key for one in sent]
 
 
+@pytest.mark.proves("delays", "An unavailable target's messages are kept in order")
 def test_a_target_that_takes_nothing_keeps_its_messages_and_their_order(waiting: Waiting) -> None:
     def refuse(what: str) -> None:
         if what == "forward shut/0":
@@ -254,6 +276,7 @@ def test_timers_of_rocketmqs_clients_are_read_as_it_reads_them(waiting: Waiting)
     assert waiting.keys() == ["R"]
 
 
+@pytest.mark.proves("delays", "A damaged record is discarded, and holds up no other message")
 def test_a_damaged_record_keeps_no_other_from_going(waiting: Waiting) -> None:
     sent = [waiting.send_after(1_000) for _ in range(3)]
     log = waiting.places[TIMER_TOPIC, 0]
@@ -281,6 +304,7 @@ def test_a_recalled_message_never_arrives(waiting: Waiting) -> None:
     assert waiting.keys() == [sent[2].key]
 
 
+@pytest.mark.proves("delays", "A delivered message cannot be recalled")
 def test_what_was_delivered_cannot_be_recalled(waiting: Waiting) -> None:
     sent = waiting.send_level(1)
     waiting.clock.now_ms += 1_000

@@ -15,6 +15,7 @@ PAGE = ROOT / "docs/reference/groups.md"
 CAUSES = [(cause.value, cause.meaning) for cause in Cause]
 
 
+@pytest.mark.proves("groups", "The page and the help of `explain` list the same causes")
 def test_the_reference_page_has_each_cause_and_no_other() -> None:
     table = PAGE.read_text().partition("| cause | what it says |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE) == CAUSES

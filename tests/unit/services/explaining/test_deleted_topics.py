@@ -40,6 +40,10 @@ def told(broker: Broker, wanted: str) -> str:
     return "\n".join(step.detail for step in broker.explain(wanted, "g").steps)
 
 
+@pytest.mark.proves(
+    "groups",
+    "`explain` finds a message whose topic was deleted by each of its names",
+)
 @pytest.mark.parametrize("level", [0, 2])
 def test_a_message_whose_topic_was_deleted_is_found_by_each_of_its_names(
     broker: Broker, clock: Clock, level: int

@@ -101,6 +101,7 @@ def plain(found: Found) -> Any:
     return topic, body, sorted(kept.items())
 
 
+@pytest.mark.proves("spark", "The columns of a write")
 @given(ROWS)
 @examples(200)
 def test_rows_become_the_messages_that_a_producer_makes(rows: list[dict[str, Any]]) -> None:

@@ -57,6 +57,7 @@ def write(client: StagingClient, *bodies: str) -> Fragment:
     return fragment.finish()
 
 
+@pytest.mark.proves("spark", "A task elsewhere uploads its fragment, with a token and TLS")
 @pytest.mark.parametrize("is_here", [True, False])
 def test_a_batch_is_staged_and_decided_here_and_elsewhere(
     service: tuple[Broker, SteppedStaging, DiskPlace], *, is_here: bool

@@ -35,6 +35,10 @@ def fragments_in(broker: Broker) -> list[str]:
     return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
 
+@pytest.mark.proves(
+    "spark",
+    "Nothing of a batch is visible before its decision, and all of it afterwards",
+)
 def test_messages_are_there_after_the_decision_and_not_before(broker: Broker) -> None:
     fragments = [
         stage(broker, FIRST, rows_of([f"{task}-{row}" for row in range(5)])) for task in "ab"
@@ -51,6 +55,10 @@ def test_messages_are_there_after_the_decision_and_not_before(broker: Broker) ->
     assert broker.node.staging.overview(9).counts.messages == 10
 
 
+@pytest.mark.proves(
+    "spark",
+    "The first decision about a batch counts, however a repetition divides its rows",
+)
 def test_the_first_decision_counts_however_a_repetition_divides_the_messages(
     broker: Broker,
 ) -> None:
@@ -71,6 +79,7 @@ def test_a_repeated_call_of_the_decision_drops_nothing(broker: Broker) -> None:
     assert bodies_of(broker) == {"a": 1}
 
 
+@pytest.mark.proves("spark", "Of two queries on one checkpoint the later one takes over")
 def test_of_two_runs_the_later_one_takes_over(broker: Broker) -> None:
     decide(broker, FIRST, stage(broker, FIRST, rows_of(["a"])), run="old")
     replay = stage(broker, FIRST, rows_of(["a"]))
@@ -85,6 +94,7 @@ def test_of_two_runs_the_later_one_takes_over(broker: Broker) -> None:
     assert bodies_of(broker) == {"a": 1, "b": 1}
 
 
+@pytest.mark.proves("spark", "Of two queries on one checkpoint the later one takes over")
 def test_the_fence_survives_a_restart(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         decide(broker, FIRST, run="old")
@@ -93,6 +103,7 @@ def test_the_fence_survives_a_restart(tmp_path: Path) -> None:
         decide(broker, BatchName("job", 2), run="old")
 
 
+@pytest.mark.proves("spark", "What is decided is stored after a restart, and once")
 def test_what_was_decided_is_stored_after_a_restart(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         broker.topics.create("Out", queues=2)
@@ -105,6 +116,7 @@ def test_what_was_decided_is_stored_after_a_restart(tmp_path: Path) -> None:
         assert decide(broker, FIRST) == "repeated"
 
 
+@pytest.mark.proves("spark", "What is decided is stored after a restart, and once")
 @pytest.mark.parametrize("faults", ["losing_acks", "failing"])
 def test_a_shard_that_fails_while_it_stores_stores_once(broker: Broker, faults: str) -> None:
     setattr(broker._stepped.faults["Out", 0], faults, 2)
@@ -113,6 +125,7 @@ def test_a_shard_that_fails_while_it_stores_stores_once(broker: Broker, faults: 
     assert bodies_of(broker) == {f"m{row}": 1 for row in range(9)}
 
 
+@pytest.mark.proves("spark", "What is decided is stored after a restart, and once")
 def test_a_restart_after_a_lost_answer_stores_once(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         broker.topics.create("Out", queues=1)
@@ -125,6 +138,7 @@ def test_a_restart_after_a_lost_answer_stores_once(tmp_path: Path) -> None:
         assert bodies_of(broker) == {"a": 1, "b": 1}
 
 
+@pytest.mark.proves("spark", "The batches of a writer keep their order in a queue")
 def test_the_batches_of_a_writer_keep_their_order_in_a_queue(broker: Broker) -> None:
     broker.topics.create("One", queues=1)
     broker._stepped.faults["One", 0].is_down = True
@@ -171,6 +185,7 @@ def test_messages_wait_for_a_topic_that_was_deleted_and_the_writer_for_them(
     assert bodies_of(broker) == {str(number): 1 for number in range(17)}
 
 
+@pytest.mark.proves("spark", "An abort undoes no decision")
 def test_giving_up_drops_what_is_staged_and_undoes_no_decision(broker: Broker) -> None:
     decided, staged = stage(broker, FIRST, rows_of(["a"])), stage(broker, SECOND, rows_of(["b"]))
     decide(broker, FIRST, decided)
@@ -182,6 +197,10 @@ def test_giving_up_drops_what_is_staged_and_undoes_no_decision(broker: Broker) -
     assert bodies_of(broker) == {"a": 1}
 
 
+@pytest.mark.proves(
+    "spark",
+    "A damaged fragment is not stored, and a damaged file closes its writer only",
+)
 def test_a_fragment_that_is_not_whole_is_not_decided(broker: Broker) -> None:
     fragment = stage(broker, FIRST, rows_of(["a"]))
     path = staged_directory(broker.data) / fragment.name
@@ -194,6 +213,10 @@ def test_a_fragment_that_is_not_whole_is_not_decided(broker: Broker) -> None:
     assert decide(broker, FIRST, fragment) == "decided"
 
 
+@pytest.mark.proves(
+    "spark",
+    "A damaged fragment is not stored, and a damaged file closes its writer only",
+)
 def test_a_damaged_frame_stores_nothing_and_its_file_can_be_given_up(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,6 +240,7 @@ def test_a_damaged_frame_stores_nothing_and_its_file_can_be_given_up(
     assert "2 messages of decided batches are lost" in broker.node.staging.problems()[0]
 
 
+@pytest.mark.proves("spark", "Fragments that nothing decides are removed after 24 hours")
 def test_fragments_that_nothing_decides_are_removed_after_a_day(tmp_path: Path) -> None:
     with Broker(tmp_path, clock=Clock()) as broker:
         broker.topics.create("Out", queues=1)
@@ -250,6 +274,10 @@ def test_a_writer_of_one_batch_is_forgotten_after_an_hour(broker: Broker) -> Non
     assert [path.stem for path in files] == ["stream"]
 
 
+@pytest.mark.proves(
+    "spark",
+    "A damaged fragment is not stored, and a damaged file closes its writer only",
+)
 def test_a_damaged_file_closes_its_writer_and_no_other(tmp_path: Path) -> None:
     with Broker(tmp_path) as broker:
         broker.topics.create("Out", queues=1)

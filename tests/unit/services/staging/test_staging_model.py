@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.harness.amounts import examples
@@ -153,6 +154,10 @@ class Job:
             self.restart()
 
 
+@pytest.mark.proves(
+    "spark",
+    "The first decision about a batch counts, however a repetition divides its rows",
+)
 @given(st.integers(0, 1 << 32))
 @examples(500)
 def test_each_message_of_each_batch_is_stored_once(seed: int) -> None:

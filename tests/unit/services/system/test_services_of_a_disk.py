@@ -18,6 +18,13 @@ from rocketray.runtime.calls.endpoint import on_disk
 from rocketray.services.system.node_link import NodeLinks
 from rocketray.services.system.system_log import SystemLog
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Delayed messages, transactions and retries are on the disk of their queue, also "
+    "while the machine of the first disk is down, and on another disk while that of the "
+    "queue is",
+)
+
 FAR = "00000000-0000-0000-0000-000000000002"
 
 

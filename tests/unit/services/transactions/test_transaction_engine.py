@@ -156,6 +156,10 @@ def node() -> Node:
     return Node()
 
 
+@pytest.mark.proves(
+    "transactions",
+    "Nothing is delivered before the commit, and everything after it",
+)
 def test_nothing_is_delivered_before_the_commit_and_all_of_it_after(node: Node) -> None:
     half = node.begin("Trade", 2)
     assert node.step() is not None
@@ -182,6 +186,7 @@ def test_a_half_with_a_delay_level_waits_from_its_commit_on(node: Node) -> None:
     assert (waiting.sys_flag, waiting.properties["DELAY"]) == (8, "3")
 
 
+@pytest.mark.proves("transactions", "The first decision counts")
 def test_a_rollback_is_never_delivered_and_the_first_decision_counts(node: Node) -> None:
     first, second = node.begin("Trade"), node.begin("Trade")
     node.decide(first, "rollback")
@@ -223,6 +228,7 @@ def test_strangers_decide_nothing(node: Node) -> None:
     assert node.places.delivered("Trade", 0) == []
 
 
+@pytest.mark.proves("transactions", "Checks are sent on time and not too often")
 def test_a_producer_is_asked_in_time_and_not_too_often(node: Node) -> None:
     node.begin("Trade")
     node.begin("Trade", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"})
@@ -235,6 +241,7 @@ def test_a_producer_is_asked_in_time_and_not_too_often(node: Node) -> None:
     assert [one.unique_key for one in node.checks(at_ms=66_000)] == ["key0", "key1"]
 
 
+@pytest.mark.proves("transactions", "An undecided transaction is kept, not dropped")
 def test_what_nobody_decides_is_kept_apart(node: Node) -> None:
     node.begin("Trade")
     now = 6_000
@@ -250,6 +257,7 @@ def test_what_nobody_decides_is_kept_apart(node: Node) -> None:
     assert node.engine.overview(0).counts.abandoned == 1
 
 
+@pytest.mark.proves("transactions", "Without a producer a half message waits until it is too old")
 def test_without_a_producer_a_half_waits_until_it_is_too_old(node: Node) -> None:
     node.begin("Trade")
     node.step(LIMITS.age_max_ms - 1)
@@ -258,6 +266,10 @@ def test_without_a_producer_a_half_waits_until_it_is_too_old(node: Node) -> None
     assert node.places.delivered(GIVEN_UP_TOPIC, 0) == [b"key0"]
 
 
+@pytest.mark.proves(
+    "transactions",
+    "A step of the wall clock abandons no transaction and sends no check early or late",
+)
 def test_a_step_of_the_wall_clock_abandons_nothing_and_asks_nobody(node: Node) -> None:
     clock = node.places.clock
     node.begin("Trade")
@@ -274,6 +286,11 @@ def test_a_step_of_the_wall_clock_abandons_nothing_and_asks_nobody(node: Node) -
     assert len(node.checks(at_ms=clock() + 30_000)) == 2, "in time, though one is of the future"
 
 
+@pytest.mark.proves(
+    "durability",
+    "A wall clock that is set, or wrong for up to ten minutes at a start, removes nothing and "
+    "abandons no transaction",
+)
 def test_a_clock_that_is_wrong_at_a_restart_abandons_nothing(node: Node) -> None:
     clock = node.places.clock
     node.begin("Trade")
@@ -288,6 +305,7 @@ def test_a_clock_that_is_wrong_at_a_restart_abandons_nothing(node: Node) -> None
     assert node.engine.overview(0).counts.abandoned == 1
 
 
+@pytest.mark.proves("transactions", "Checks are still counted after a restart")
 def test_questions_are_still_counted_after_a_restart(node: Node) -> None:
     node.begin("Trade")
     node.step()
@@ -360,6 +378,7 @@ def live(node: Node, steps: Sequence[Any]) -> dict[int, str]:
     return first
 
 
+@pytest.mark.proves("transactions", "A commit is delivered once, whatever fails")
 @given(STEPS, st.integers(0, 2**32))
 def test_each_commit_is_delivered_once_whatever_fails(steps: list[Any], seed: int) -> None:
     node = Node()

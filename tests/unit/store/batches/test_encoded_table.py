@@ -66,6 +66,7 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.proves("producers", "A table is encoded like the same rows sent as messages")
 def test_a_table_encodes_to_what_its_rows_do_as_messages() -> None:
     assert_is(encode(FULL, unique_ids=pa.array(IDS), property_columns=PROPERTIES), *MESSAGES)
 
@@ -146,6 +147,7 @@ def test_a_column_of_nulls_alone_is_absent() -> None:
     assert_is(encode(table, property_columns=["p"]), Message("Trade", b"1"), Message("Trade", b"2"))
 
 
+@pytest.mark.proves("producers", "The column `keys` of a table may hold lists")
 def test_keys_may_be_lists() -> None:
     keys = pa.array([["x"], None, [], ["a", "b"]], pa.list_(pa.string()))
     for kind in (pa.list_(pa.string()), pa.large_list(pa.string())):

@@ -26,6 +26,11 @@ from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 from rocketray.store.batches.message_lists import MessageLists
 from rocketray.store.formats.compression import Compression
 
+pytestmark = pytest.mark.proves(
+    "producers",
+    "`send_many` stores columns like the messages of their rows, byte for byte",
+)
+
 compressions = st.none() | st.just(Compression("zlib", 50))
 
 

@@ -12,6 +12,8 @@ from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.mapped_file import MappedFile, create_file
 from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair, segment_name
 
+pytestmark = pytest.mark.proves("durability", "A foreign file with a far number is refused")
+
 SIZE = 4096
 
 

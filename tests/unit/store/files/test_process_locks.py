@@ -29,6 +29,7 @@ def of_file(directory: Path) -> Callable[[], None]:
     return FileLock(directory / "one", b"").release
 
 
+@pytest.mark.proves("durability", "A fork holds no lock of its parent")
 @pytest.mark.parametrize("take", [of_store, of_node, of_file])
 def test_a_lock_ends_with_the_process_that_took_it(
     take: Callable[[Path], Callable[[], None]], tmp_path: Path

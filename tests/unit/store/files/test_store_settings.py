@@ -27,6 +27,12 @@ from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A lost or damaged `store.json` is repaired from its copy; a store that lost both is "
+    "refused, and can be imported",
+)
+
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:

@@ -14,6 +14,11 @@ import pytest
 from rocketray.store.files import uncached
 from rocketray.store.files.uncached import DISK_BLOCK_BYTES, _cached_pages, read_uncached
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Reading again takes no page out of the cache and adds none, and holds its rate",
+)
+
 PAGES = 32
 CONTENT = bytes(range(251)) * (PAGES * mmap.PAGESIZE // 251)  # ends within a page
 

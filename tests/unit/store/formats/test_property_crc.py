@@ -111,6 +111,10 @@ def test_readers_of_properties_do_not_see_it(tmp_path: Path) -> None:
         assert [one.properties for one in read_all(store, "Trade", 0)] == [{"a": "1"}, {}]
 
 
+@pytest.mark.proves(
+    "durability",
+    "A changed byte costs one record, and is not delivered, after `store recover` either",
+)
 @pytest.mark.parametrize("mask", [1 << bit for bit in range(8)] + [0xFF])
 def test_a_change_of_any_byte_is_noticed(mask: int) -> None:
     for record in (RECORD, RECORD_WITHOUT_PROPERTIES):

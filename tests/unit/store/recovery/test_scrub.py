@@ -22,6 +22,12 @@ from rocketray.store.recovery.scrub import PASS_INTERVAL_MS, Scrubber
 from rocketray.store.recovery.scrub_progress import read_progress
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Damage in a complete log file of a running shard is found within one pass, and named "
+    "until it is repaired",
+)
+
 STORE = Path("/store")
 COLD = 4 * SMALL.commit_log_segment_bytes
 FIRST, SECOND = (f"commitlog/{start:020d}" for start in (0, 4096))

@@ -42,6 +42,10 @@ node.close()
 """
 
 
+@pytest.mark.proves(
+    "faust",
+    "`@app.agent(channel, name=, concurrency=, sink=, supervisor_strategy=)`: works",
+)
 def test_an_agent_gets_every_message_and_its_group_is_committed(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, queues=3)
@@ -191,6 +195,7 @@ def test_agents_that_name_one_group_share_its_messages(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`concurrency=`: works")
 def test_handlers_of_one_agent_work_side_by_side(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)
@@ -241,6 +246,7 @@ def test_what_an_agent_yields_goes_to_its_sinks(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "An app stops, with and without unacknowledged messages")
 def test_a_stop_lets_the_message_in_hand_finish_and_hands_out_no_other(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)

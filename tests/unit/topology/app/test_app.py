@@ -22,6 +22,12 @@ async def nothing(stream: Any) -> None:
         pass
 
 
+@pytest.mark.proves("faust", "`table_standby_replicas`: refused")
+@pytest.mark.proves("faust", '`processing_guarantee="exactly_once"`: refused')
+@pytest.mark.proves(
+    "faust",
+    "Settings `agent_supervisor`, `stream_publish_on_commit`, `producer_threaded`: refused",
+)
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -72,6 +78,7 @@ def test_an_agents_group_is_the_apps_id_and_its_name() -> None:
     assert other.membership.group == "g"
 
 
+@pytest.mark.proves("faust", "Unknown keywords: refused")
 def test_unknown_keywords_of_an_agent_are_errors() -> None:
     app = App("app")
     with pytest.raises(ConfigError, match=r"app.agent has no option tag=; did you mean tags=\?"):
@@ -135,6 +142,7 @@ def test_importing_an_app_imports_neither_ray_nor_pyspark() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=patience(60))
 
 
+@pytest.mark.proves("faust", "`@app.timer`, `@app.task`: works")
 def test_timers_and_tasks_run_once_agents_are_members(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)

@@ -20,6 +20,7 @@ from rocketray.topology.app.app import App
 KATHMANDU = timezone(timedelta(hours=5, minutes=45))
 
 
+@pytest.mark.proves("faust", "`@app.crontab`, `@app.service`: works")
 def test_crontab_services_and_tasks_run_with_the_app(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -48,6 +49,7 @@ def test_crontab_services_and_tasks_run_with_the_app(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`crontab(timezone=)`: works")
 def test_a_crontab_goes_by_its_time_zone_or_by_the_apps(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_crontab_goes_by_its_time_zone_or_by_the_apps(
     assert asked == {"30 18 * * *": KATHMANDU, "0 6 * * *": UTC}
 
 
+@pytest.mark.proves("faust", "Signals: works")
 def test_signals_are_sent_in_their_order(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -104,6 +107,7 @@ def test_signals_are_sent_in_their_order(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`on_worker_init`: works")
 def test_a_worker_tells_before_it_begins(node: LocalNode) -> None:
     app = App("app", connection=node)
     sent: list[Any] = []
@@ -113,6 +117,7 @@ def test_a_worker_tells_before_it_begins(node: LocalNode) -> None:
     assert sent == [app]
 
 
+@pytest.mark.proves("faust", "`app.discover()`, `autodiscover=`: works")
 def test_agents_are_found_in_modules_and_read_their_topics(
     node: LocalNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +153,7 @@ def test_agents_are_found_in_modules_and_read_their_topics(
     assert list(app.agents) == ["note"]
 
 
+@pytest.mark.proves("faust", "`app.web_server`, `faust.contrib.asgi`: works")
 def test_an_app_runs_within_another_server_and_stops_with_it(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -161,6 +167,7 @@ def test_an_app_runs_within_another_server_and_stops_with_it(node: LocalNode) ->
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`app.web_server`, `faust.contrib.asgi`: works")
 def test_a_web_server_of_ones_own_takes_the_place_of_fausts(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node, web_enabled=True)

@@ -13,6 +13,11 @@ from support.nodes.local_node import LocalNode
 from rocketray.errors import ConfigError
 from rocketray.topology.app.app import App
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "A damaged file of the node's state is rebuilt from its copy, and each other row of that table",
+)
+
 
 def instance(node: LocalNode, client_id: str, seen: list[bytes]) -> App:
     app = App("app", connection=node)

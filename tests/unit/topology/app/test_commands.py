@@ -83,6 +83,7 @@ def test_commands_of_an_app_are_found() -> None:
     assert greet.__name__ == "greet"
 
 
+@pytest.mark.proves("faust", "`@app.command`: works")
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
@@ -98,18 +99,21 @@ def test_what_an_app_has_is_shown(
     assert all(each in text for each in shown), text
 
 
+@pytest.mark.proves("faust", "`faust -A app clean-versions`: works")
 def test_data_of_earlier_versions_is_removed(shop: Path, said: dict[str, tuple[int, str]]) -> None:
     code, text = said["clean-versions"]
     assert (code, text.count("Removing old version directory")) == (0, 2), text
     assert [path.name for path in sorted((shop / "shop-data").iterdir())] == ["v3"]
 
 
+@pytest.mark.proves("faust", "`faust -A app livecheck`: refused")
 def test_an_app_is_not_checked_live(said: dict[str, tuple[int, str]]) -> None:
     code, text = said["livecheck"]
     assert code != 0
     assert "not associated with LiveCheck" in text
 
 
+@pytest.mark.proves("faust", "`faust -A app completion`: works")
 def test_completion_asks_for_the_package_that_it_needs_as_with_stock_faust(
     shop: Path, said: dict[str, tuple[int, str]]
 ) -> None:

@@ -23,6 +23,7 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
     kind: str
 
 
+@pytest.mark.proves("faust", "Names with dots: differs")
 def test_an_app_with_dots_in_every_name_groups_counts_answers_and_tries_again(
     node: LocalNode,
 ) -> None:

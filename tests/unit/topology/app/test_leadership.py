@@ -29,6 +29,7 @@ class Instance:
             self.ran.append("task")
 
 
+@pytest.mark.proves("faust", "`on_leader=`, `app.is_leader()`: works")
 def test_one_instance_leads_and_the_next_one_when_it_stops(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ def reader(node: LocalNode, seen: list[Any], **options: Any) -> App:
     return app
 
 
+@pytest.mark.proves("faust", "`pattern=`: works")
 def test_an_agent_reads_every_topic_whose_whole_name_matches(node: LocalNode) -> None:
     async def scenario() -> None:
         seen: list[bytes] = []
@@ -52,6 +53,10 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "groups",
+    "A queue that is added later is read from its first message, whatever `start=` says",
+)
 def test_a_topic_that_comes_while_no_instance_runs_is_read_from_its_beginning(
     node: LocalNode,
 ) -> None:

@@ -14,6 +14,7 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
     user: str
 
 
+@pytest.mark.proves("faust", "`app.LiveCheck`: refused")
 def test_what_faust_would_ignore_or_not_finish_is_refused_with_what_to_do_instead() -> None:
     app = App("app")
     with pytest.raises(ConfigError, match=r"rocketray\.testing"):
@@ -47,6 +48,7 @@ def test_what_an_agent_with_a_handler_for_each_queue_cannot_be_is_refused() -> N
             app.agent(channel, isolated_partitions=True, **options)(collecting([]))
 
 
+@pytest.mark.proves("faust", "Other strategies: refused")
 def test_a_table_is_refused_where_an_agent_divides_queues_otherwise() -> None:
     app = App("app")
     app.agent(app.topic("T"), strategy="by_circle")(collecting([]))
@@ -54,6 +56,7 @@ def test_a_table_is_refused_where_an_agent_divides_queues_otherwise() -> None:
         app.Table("t")
 
 
+@pytest.mark.proves("faust", '`store="aerospike://"`: refused')
 @pytest.mark.parametrize(
     ("store", "message"),
     [

@@ -33,6 +33,8 @@ def doubling(node: LocalNode, **options: Any) -> tuple[App, Any]:
     return app, double
 
 
+@pytest.mark.proves("faust", "`ask()`, `join()`: works")
+@pytest.mark.proves("faust", "`ask` has no limit on its replies")
 def test_more_questions_than_faust_can_answer_and_all_answers_are_committed(
     node: LocalNode,
 ) -> None:
@@ -49,6 +51,7 @@ def test_more_questions_than_faust_can_answer_and_all_answers_are_committed(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "Reply topics: differs")
 def test_an_answer_is_one_of_an_internal_topic_that_goes_with_the_instance(node: LocalNode) -> None:
     async def scenario() -> None:
         app, double = doubling(node)
@@ -75,6 +78,7 @@ def test_a_reply_topic_that_has_a_name_of_its_own_stays(node: LocalNode) -> None
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`map()`, `kvmap()`, `kvjoin()`: works")
 def test_map_gives_answers_as_they_come(node: LocalNode) -> None:
     async def scenario() -> None:
         app, double = doubling(node)
@@ -87,6 +91,7 @@ def test_map_gives_answers_as_they_come(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`cast()`, `send()`, `ask_nowait()`: works")
 def test_cast_and_send_expect_no_answer_and_ask_nowait_gives_a_promise(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -111,6 +116,7 @@ def test_cast_and_send_expect_no_answer_and_ask_nowait_gives_a_promise(node: Loc
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`reply_to=`: works")
 def test_an_answer_can_go_to_another_agent(node: LocalNode) -> None:
     async def scenario() -> None:
         app, double = doubling(node)

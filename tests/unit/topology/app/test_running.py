@@ -72,6 +72,10 @@ class Beside:
         self.calls.append("stop")
 
 
+@pytest.mark.proves(
+    "spark",
+    "A sink that fails for good ends the program, and its agents are drained",
+)
 @pytest.mark.parametrize("error", [StreamError("sink 'lake' failed for good"), None])
 def test_what_runs_beside_agents_ends_with_them_and_ends_them(
     node: LocalNode, error: StreamError | None

@@ -90,6 +90,7 @@ def test_fausts_monitor_counts_every_message(node: LocalNode) -> None:
     assert monitor.metric_counts["mine"] == 2
 
 
+@pytest.mark.proves("faust", "Sensors: differs")
 def test_a_sensor_is_called_for_each_batch_and_not_for_each_message(node: LocalNode) -> None:
     class Counting(Monitor):  # type: ignore[misc]  # Faust's types are not followed
         calls: Counter[str]
@@ -110,6 +111,7 @@ def test_a_sensor_is_called_for_each_batch_and_not_for_each_message(node: LocalN
     assert 0 < monitor.calls["in"] == monitor.calls["out"] < COUNT / 10
 
 
+@pytest.mark.proves("faust", "Statsd, Datadog, Prometheus: differs")
 @pytest.mark.parametrize(
     ("make", "received", "offset"),
     [

@@ -21,6 +21,7 @@ def spec(**changes: Any) -> SinkSpec:
     return SinkSpec(**given)
 
 
+@pytest.mark.proves("spark", "The options `max_rows`, `starting_offsets` and `options` of a sink")
 def test_the_source_gets_what_was_declared() -> None:
     assert spec(tags="pay", max_rows=10, options={"longPollMs": "5"}).source_options() == {
         "topic": "Trade",
@@ -31,6 +32,7 @@ def test_the_source_gets_what_was_declared() -> None:
     }
 
 
+@pytest.mark.proves("spark", "Triggers")
 @pytest.mark.parametrize(
     ("trigger", "expected"),
     [
@@ -44,11 +46,13 @@ def test_triggers_are_read(trigger: str, expected: dict[str, Any]) -> None:
     assert spec(trigger=trigger).trigger_arguments() == expected
 
 
+@pytest.mark.proves("spark", "The number of arguments selects the kind of sink")
 def test_the_number_of_arguments_says_which_kind_it_is() -> None:
     assert not spec().is_foreach_batch
     assert spec(function=lambda frame, batch_id: None).is_foreach_batch
 
 
+@pytest.mark.proves("spark", "A sink's filter is checked where it is declared")
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -87,6 +91,7 @@ def test_a_sink_may_name_a_filter_of_its_topic() -> None:
         spec(filter="large", topic="Trade,Order")
 
 
+@pytest.mark.proves("spark", "Names and checkpoints of sinks are unique")
 def test_two_sinks_share_neither_name_nor_checkpoint() -> None:
     sinks: dict[str, SinkSpec] = {}
     add_sink(sinks, spec(checkpoint="c"))

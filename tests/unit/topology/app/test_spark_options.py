@@ -24,6 +24,7 @@ def test_a_size_that_no_session_has_is_refused(options: dict[str, Any], message:
     assert SparkOptions(memory="512M").cores == 2
 
 
+@pytest.mark.proves("spark", "A missing Spark or Java is told before anything starts")
 def test_a_missing_spark_is_told_with_the_command_that_installs_it() -> None:
     missing = ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
     with pytest.raises(ConfigError) as raised, needing_spark("trade"):

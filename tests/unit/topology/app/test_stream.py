@@ -25,6 +25,7 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
     amount: float
 
 
+@pytest.mark.proves("faust", "`stream.filter()`: works")
 def test_filter_leaves_values_out_and_the_offset_goes_on(node: LocalNode) -> None:
     seen: list[int] = []
 
@@ -59,6 +60,7 @@ def test_a_filter_that_raises_sends_the_message_back_and_is_not_added_twice(
     assert committed(node, "app-reader", "T") == 8
 
 
+@pytest.mark.proves("faust", "`stream.enumerate()`, `faust.current_event()`: works")
 def test_enumerate_items_and_current_event(node: LocalNode) -> None:
     seen: list[Any] = []
 
@@ -72,6 +74,7 @@ def test_enumerate_items_and_current_event(node: LocalNode) -> None:
     assert seen == [(index, index + 10, index + 10, index) for index in range(5)]
 
 
+@pytest.mark.proves("faust", "`stream.items()`: works")
 def test_items_pair_keys_and_values(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -91,6 +94,7 @@ def test_items_pair_keys_and_values(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`stream.events()`: works")
 def test_events_stay_what_they_were(node: LocalNode) -> None:
     events: list[Any] = []
 
@@ -103,6 +107,7 @@ def test_events_stay_what_they_were(node: LocalNode) -> None:
     assert [event.message.offset for event in events] == list(range(20))
 
 
+@pytest.mark.proves("faust", "`stream.noack()`, `event.ack()`: differs")
 def test_manual_acknowledgement_commits_only_what_was_acknowledged(node: LocalNode) -> None:
     events: list[Any] = []
 
@@ -117,6 +122,7 @@ def test_manual_acknowledgement_commits_only_what_was_acknowledged(node: LocalNo
     assert committed(node, "app-reader", "T") == 5
 
 
+@pytest.mark.proves("faust", "`async with event:`: works")
 def test_an_event_used_as_a_context_is_acknowledged(node: LocalNode) -> None:
     seen: list[bytes] = []
 
@@ -143,6 +149,7 @@ def test_in_manual_mode_only_what_was_not_acknowledged_comes_again(node: LocalNo
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.proves("faust", "`join`, `left_join`, `inner_join`, `outer_join`: refused")
 @pytest.mark.parametrize("name", ["join", "left_join", "right_join", "inner_join", "outer_join"])
 def test_joins_are_refused(name: str) -> None:
     stream = App("app").topic("T").stream()
@@ -207,6 +214,7 @@ def test_a_stream_without_an_agent_has_a_group_of_its_own(node: LocalNode) -> No
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`stream.through()`: works")
 def test_through_another_topic(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -261,6 +269,7 @@ def test_an_agent_in_a_test_context() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`stream.group_by()`: differs")
 def test_group_by_a_field_brings_what_belongs_together_to_one_queue(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -286,6 +295,7 @@ def test_group_by_a_field_brings_what_belongs_together_to_one_queue(node: LocalN
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "Several names: works")
 def test_a_topic_of_several_names_is_read_as_one(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -302,6 +312,7 @@ def test_a_topic_of_several_names_is_read_as_one(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`stream.echo()`: works")
 def test_echo_to_other_topics(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)

@@ -23,6 +23,7 @@ class Shape(faust.Record, polymorphic_fields=True):  # type: ignore[misc, call-a
     name: str
 
 
+@pytest.mark.proves("faust", "`stream.add_processor()`: works")
 def test_processors_see_each_value_in_turn(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, value_serializer="json")
@@ -47,6 +48,7 @@ def test_processors_see_each_value_in_turn(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`stream.take_with_timestamp()`: works")
 def test_take_with_timestamp_gives_values_and_when_they_were_stored(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, value_serializer="json")
@@ -67,6 +69,7 @@ def test_take_with_timestamp_gives_values_and_when_they_were_stored(node: LocalN
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`derive_topic()`: works")
 def test_a_topic_can_be_derived_from_another_and_from_a_stream(node: LocalNode) -> None:
     app, topic = make_app(node, value_type=Order, value_serializer="json")
     derived = topic.derive_topic(topics=["Other"], prefix="p-", suffix="-s")
@@ -76,6 +79,7 @@ def test_a_topic_can_be_derived_from_another_and_from_a_stream(node: LocalNode) 
     assert list(app.topic("a", "b").topics) == ["a", "b"]
 
 
+@pytest.mark.proves("faust", "Sinks: function, coroutine, agent, topic: works")
 def test_every_kind_of_sink(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, value_serializer="json")
@@ -103,6 +107,7 @@ def test_every_kind_of_sink(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`app.channel()`: works")
 def test_an_agent_over_a_channel_gets_what_is_put_there(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -121,6 +126,7 @@ def test_no_port_is_opened_unless_the_app_asks_for_it() -> None:
     assert App("app").conf.web_enabled is False
 
 
+@pytest.mark.proves("faust", "`@app.on_produce_message`: works")
 def test_a_message_can_be_changed_before_it_is_sent(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)
@@ -144,6 +150,7 @@ def test_a_message_can_be_changed_before_it_is_sent(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`faust.Record`: coercion, validation, polymorphic fields: works")
 def test_models_with_coercion_validation_and_their_own_kinds(node: LocalNode) -> None:
     class Checked(faust.Record, coerce=True, validation=True):  # type: ignore[misc, call-arg]
         amount: int = faust.models.fields.IntegerField(min_value=0, max_value=9)
@@ -167,6 +174,7 @@ def test_models_with_coercion_validation_and_their_own_kinds(node: LocalNode) ->
         Checked(amount=17)
 
 
+@pytest.mark.proves("faust", "Codecs, chained and registered: works")
 def test_codecs_can_be_registered_and_chained(node: LocalNode) -> None:
     class Reversed(faust.Codec):  # type: ignore[misc]  # Faust's types are not followed
         def _dumps(self, value: bytes) -> bytes:
@@ -189,6 +197,7 @@ def test_codecs_can_be_registered_and_chained(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`faust.Schema`: works")
 def test_a_schema_of_ones_own(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -209,6 +218,7 @@ def test_a_schema_of_ones_own(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`agent.test_context()`: works")
 def test_a_test_context_takes_values_keys_and_headers(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)

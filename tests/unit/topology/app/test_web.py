@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
+import pytest
 from support.harness.patience import patience, until
 from support.nodes.apps import running
 from support.nodes.local_node import LocalNode
@@ -74,6 +75,7 @@ async def until_answered(ask: Callable[[], Awaitable[Any]], expected: Any) -> No
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.proves("faust", "`@app.page`: differs")
 def test_pages_and_routes_to_keys_of_tables(node: LocalNode) -> None:
     async def scenario() -> None:
         one = Counter(node)
@@ -87,6 +89,7 @@ def test_pages_and_routes_to_keys_of_tables(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`@app.table_route`, `@app.topic_route`: works")
 def test_a_key_of_another_instance_is_asked_there(node: LocalNode) -> None:
     async def scenario() -> None:
         one, other = Counter(node), Counter(node)

@@ -16,6 +16,11 @@ from support.nodes.local_node import LocalNode
 from rocketray.message import Message
 from rocketray.runtime.files.paths import shard_directory
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Agents skip damaged records, count them and get all others",
+)
+
 BODIES = [b"body %d" % number for number in range(12)]
 BAD = (0, 4, 5, 11)
 GOOD = [body for number, body in enumerate(BODIES) if number not in BAD]
@@ -75,6 +80,7 @@ async def rows(stream: Any) -> AsyncIterator[bytes]:
             yield value
 
 
+@pytest.mark.proves("delivery", "Damaged messages are counted, and all others are delivered")
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("read", [values, events, acknowledged, filtered, lists, rows])
 def test_damaged_messages_are_counted_and_all_others_are_handed_out(

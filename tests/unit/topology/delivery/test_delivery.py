@@ -75,6 +75,7 @@ def test_manual_mode_goes_on_only_over_what_was_acknowledged() -> None:
     assert delivery.is_finished()
 
 
+@pytest.mark.proves("faust", "The commit does not pass an unacknowledged message")
 @pytest.mark.parametrize("missing", [{6}, {6, 7}])
 def test_messages_without_acknowledgement_hold_the_queue(missing: set[int]) -> None:
     """Faust commits over one missing acknowledgement and sticks at two."""

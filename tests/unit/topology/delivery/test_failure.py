@@ -56,6 +56,7 @@ def test_how_often_an_ordered_agent_tries_a_message(
     assert rules.stops_at_undecodable is stops
 
 
+@pytest.mark.proves("delivery", "The pauses for a message that cannot be decoded double")
 def test_pauses_double_while_a_message_does_not_decode() -> None:
     rules = FailureOptions().rules("g", is_ordered=True)
     pauses = [rules.pause_s(attempt, is_decoding=True) for attempt in range(1, 17)]
@@ -65,6 +66,7 @@ def test_pauses_double_while_a_message_does_not_decode() -> None:
     assert {rules.pause_s(attempt, is_decoding=False) for attempt in range(1, 17)} == {1}
 
 
+@pytest.mark.proves("delivery", "A broadcast agent skips a message that cannot be decoded")
 def test_a_broadcast_agent_passes_what_does_not_decode(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, value_serializer="json")
@@ -83,6 +85,10 @@ def test_a_broadcast_agent_passes_what_does_not_decode(node: LocalNode) -> None:
         GroupMembership("g", Subscription.tags("*"), failures=stop, is_broadcast=True)
 
 
+@pytest.mark.proves(
+    "delivery",
+    "An ordered queue is held at a message that cannot be decoded, which is then dead-lettered",
+)
 @pytest.mark.parametrize("lists", [False, True])
 def test_an_ordered_queue_is_held_at_what_does_not_decode_and_then_gives_it_up(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lists: bool
@@ -121,6 +127,10 @@ def test_an_ordered_queue_is_held_at_what_does_not_decode_and_then_gives_it_up(
     assert [bool(record.exc_info) for record in lines] == [True] + [False] * MAX_ATTEMPTS
 
 
+@pytest.mark.proves(
+    "delivery",
+    "The message at which a queue is held is visible until it is finished",
+)
 @pytest.mark.usefixtures("soon")
 def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
     node: LocalNode,
@@ -162,6 +172,7 @@ def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("delivery", '`on_decode_error="stop"` holds one queue and no other')
 @pytest.mark.parametrize("ordered", [False, True])
 def test_an_agent_that_stops_holds_the_queue_and_no_other(node: LocalNode, ordered: bool) -> None:
     async def scenario() -> None:
@@ -220,6 +231,7 @@ def test_a_key_that_does_not_decode_counts_as_a_message_that_does_not(node: Loca
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("delivery", "A dead letter has the reason of its failure")
 def test_a_dead_letter_of_a_handler_says_what_it_failed_of(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)

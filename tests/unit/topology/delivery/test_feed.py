@@ -175,6 +175,7 @@ def test_a_drain_gives_up_waiting_after_its_grace(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "A revoked queue is committed first")
 @pytest.mark.parametrize("changes_wait", [False, True])
 def test_a_queue_that_is_taken_away_is_committed_first(
     node: LocalNode,

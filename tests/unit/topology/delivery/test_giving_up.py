@@ -72,6 +72,7 @@ def revoke(feed: Feed) -> asyncio.Task[None]:
     return asyncio.create_task(asyncio.to_thread(on_revoke, QUEUE))
 
 
+@pytest.mark.proves("groups", "Ordered agents keep a queue until the handler has finished")
 @pytest.mark.parametrize("is_ordered", [False, True])
 def test_where_order_is_kept_nobody_gets_a_message_that_a_handler_has(
     node: LocalNode,

@@ -250,6 +250,7 @@ def raised_elsewhere(text: str) -> ValueError:
     raise AssertionError
 
 
+@pytest.mark.proves("delivery", "Tracebacks are logged ever less often")
 def test_a_kind_of_failure_is_traced_once_and_then_ever_more_seldom() -> None:
     limit = TraceLimit()
     traced = [now for now in range(5 * 3600) if limit.allows(raised(str(now)), now)]

@@ -46,6 +46,7 @@ def put_everywhere(node: LocalNode, count: int, first: int = 0) -> None:
     producer.close()
 
 
+@pytest.mark.proves("faust", "`isolated_partitions=`: differs")
 def test_each_queue_has_a_handler_of_its_own_and_its_order(node: LocalNode) -> None:
     async def scenario() -> None:
         one = Isolated(node)

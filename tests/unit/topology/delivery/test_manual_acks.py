@@ -64,6 +64,7 @@ def test_what_is_left_behind_by_a_failure_comes_again_after_the_timeout(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "An app stops, with and without unacknowledged messages")
 def test_a_stop_neither_waits_for_what_nobody_acknowledges_nor_commits_over_it(
     broker: Broker,
 ) -> None:

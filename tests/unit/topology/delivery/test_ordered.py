@@ -29,6 +29,10 @@ def put_in_queues(node: LocalNode, count: int, queues: int) -> None:
                 producer.send_async("T", b"%d" % number, queue_id=queue_id)
 
 
+@pytest.mark.proves(
+    "delivery",
+    "In an ordered agent the queue of a failed message waits, and other queues continue",
+)
 def test_a_queue_whose_message_fails_waits_and_the_others_go_on(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, queues=2)
@@ -58,6 +62,10 @@ def test_a_queue_whose_message_fails_waits_and_the_others_go_on(node: LocalNode)
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "delivery",
+    "A held queue with much lag leaves the others their shares of the flow limits",
+)
 @pytest.mark.parametrize("is_remote", [False, True])
 @pytest.mark.parametrize("handlers", [1, 2])
 def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
@@ -99,6 +107,7 @@ def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("delivery", "Concurrent handlers keep the order of each queue")
 def test_handlers_side_by_side_keep_the_order_of_each_queue(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, queues=4)
@@ -133,6 +142,7 @@ def test_handlers_side_by_side_keep_the_order_of_each_queue(node: LocalNode) -> 
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("delivery", "An ordered message over `max_attempts` is dead-lettered")
 def test_an_ordered_message_over_its_limit_is_a_dead_letter(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)

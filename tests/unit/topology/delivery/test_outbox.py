@@ -183,6 +183,10 @@ def test_after_a_lost_message_every_flush_raises(producer: WatchedProducer) -> N
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "producers",
+    "An app's outbox waits for late acknowledgements, and stores each message once",
+)
 def test_what_a_shard_does_not_acknowledge_in_time_is_waited_for_and_stored_once(
     node: LocalNode,
 ) -> None:
@@ -305,6 +309,11 @@ def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "producers",
+    "Every way to send follows the acknowledgement of its call, producer, topic or node, in this "
+    "order",
+)
 def test_what_an_app_sends_is_stored_as_its_topic_says(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ def manual(count: int) -> Delivery:
     return delivery
 
 
+@pytest.mark.proves("delivery", "A message held too long is logged once")
 def test_a_message_that_is_held_too_long_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     (delivery,) = split(list_batch([5, 6]), 1)
     watch = OverdueWatch("g")
@@ -32,6 +33,7 @@ def test_a_message_that_is_held_too_long_is_told_of_once(caplog: pytest.LogCaptu
     assert watch.count == 1
 
 
+@pytest.mark.proves("delivery", "A message that is not acknowledged in time is sent back once")
 def test_a_message_that_was_passed_and_not_acknowledged_in_time_comes_out_once() -> None:
     delivery, watch = manual(3), OverdueWatch("g")
     assert watch.find_overdue([delivery], 0) == []

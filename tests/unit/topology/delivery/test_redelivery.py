@@ -14,6 +14,8 @@ from support.nodes.ladder import Ladder
 from support.nodes.local_node import LocalNode
 
 
+@pytest.mark.proves("faust", "`async for value in stream`: differs")
+@pytest.mark.proves("faust", "A handler that raises does not lose its message")
 def test_a_message_whose_handler_raised_comes_again_in_its_place(
     node: LocalNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -46,6 +48,7 @@ def test_a_message_whose_handler_raised_comes_again_in_its_place(
     assert len(lines) == 3
 
 
+@pytest.mark.proves("faust", "No stall when every message fails once")
 def test_when_every_message_fails_once_nothing_stalls(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_handler_that_ends_is_told_about(
     assert committed(node, "app-reader", "T") == 0
 
 
+@pytest.mark.proves("faust", "Supervisors: differs")
 def test_a_user_may_name_a_supervisor_that_gives_up(node: LocalNode) -> None:
     from mode.supervisors import ForfeitOneForOneSupervisor  # noqa: PLC0415
 

@@ -221,6 +221,15 @@ def test_what_could_not_be_sent_back_before_its_queue_was_revoked_comes_from_the
     node.close()
 
 
+@pytest.mark.proves(
+    "durability",
+    "Messages returned for retry and changes of tables are on disk before the offset behind them "
+    "is committed",
+)
+@pytest.mark.proves(
+    "delivery",
+    "Retries and dead letters are on disk before the offset behind them is committed",
+)
 @pytest.mark.parametrize("max_attempts", [16, 0], ids=["a retry", "a dead letter"])
 def test_what_is_sent_back_is_on_disk_before_its_offset_is_committed(
     node: FailingNode, monkeypatch: pytest.MonkeyPatch, max_attempts: int

@@ -22,6 +22,13 @@ from rocketray.messaging.producers.links import Nearby
 from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.returns import Return, Returns
 
+pytestmark = pytest.mark.proves(
+    "durability",
+    "Delayed messages, transactions and retries are on the disk of their queue, also "
+    "while the machine of the first disk is down, and on another disk while that of the "
+    "queue is",
+)
+
 FAR = "00000000-0000-0000-0000-000000000002"
 LEVEL = 2  # of a first attempt, from 0
 STORED = StoredMessage(

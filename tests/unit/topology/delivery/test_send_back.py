@@ -34,6 +34,7 @@ def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DelayService, "step", lambda _, now_ms: now_ms + 60_000)
 
 
+@pytest.mark.proves("delivery", "A failed message is redelivered until it is a dead letter")
 def test_a_message_that_fails_comes_again_until_it_is_a_dead_letter(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)
@@ -102,6 +103,10 @@ def test_when_every_message_fails_all_are_sent_back_at_once(node: LocalNode) -> 
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "delivery",
+    "A message that cannot be decoded, or that a filter of the stream raises on, is retried",
+)
 def test_what_does_not_decode_or_is_refused_by_a_filter_is_sent_back(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node, value_serializer="json")
@@ -126,6 +131,10 @@ def test_what_does_not_decode_or_is_refused_by_a_filter_is_sent_back(node: Local
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "delivery",
+    "A failed message is redelivered whatever filter its group has by then",
+)
 @pytest.mark.parametrize(
     "later",
     [
@@ -170,6 +179,7 @@ def test_what_failed_comes_again_whatever_its_group_filters_by_then(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("groups", "A filter on the group's retry topic is refused")
 def test_a_group_reads_its_retry_topic_without_a_filter(node: LocalNode) -> None:
     node.topics.ensure(RETRIES, 1, internal=True)
     with pytest.raises(ConfigError, match=r"on which group 'app-reader' failed.*leave out tags"):
@@ -181,6 +191,7 @@ def test_a_group_reads_its_retry_topic_without_a_filter(node: LocalNode) -> None
             pass  # to another group it is a topic like any other
 
 
+@pytest.mark.proves("delivery", "A retry shows its original topic")
 def test_what_comes_again_shows_the_topic_that_it_was_sent_to(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)
@@ -232,6 +243,7 @@ def test_in_manual_mode_what_raised_without_an_acknowledgement_is_sent_back(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("delivery", "An agent chooses its attempts and the topic of its dead letters")
 def test_attempts_and_the_topic_of_dead_letters_are_the_agents_choice(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)
@@ -252,6 +264,7 @@ def test_attempts_and_the_topic_of_dead_letters_are_the_agents_choice(node: Loca
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("delivery", "With `dead_letter=False` no message is dead-lettered")
 def test_without_dead_letters_no_message_is_given_up(node: LocalNode) -> None:
     async def scenario() -> None:
         app, topic = make_app(node)
@@ -367,6 +380,7 @@ def crash(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(feed, "commit", lambda _: None)
 
 
+@pytest.mark.proves("delivery", "A process that ends while it sends a message back loses nothing")
 @pytest.mark.parametrize("is_stored", [False, True], ids=["before it is stored", "after"])
 def test_an_app_that_dies_around_a_send_back_loses_nothing(
     node: LocalNode,

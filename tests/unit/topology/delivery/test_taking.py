@@ -24,6 +24,7 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
     amount: float
 
 
+@pytest.mark.proves("faust", "`stream.take()`: differs")
 def test_take_gives_full_lists_and_what_is_left_in_time(node: LocalNode) -> None:
     sizes: list[int] = []
     seen: list[bytes] = []
@@ -39,6 +40,7 @@ def test_take_gives_full_lists_and_what_is_left_in_time(node: LocalNode) -> None
     assert committed(node, "app-reader", "T") == 220
 
 
+@pytest.mark.proves("faust", "`stream.take_events()`: works")
 def test_take_spans_queues_and_finishes_them_all(node: LocalNode) -> None:
     seen: list[bytes] = []
 
@@ -51,6 +53,10 @@ def test_take_spans_queues_and_finishes_them_all(node: LocalNode) -> None:
     assert committed(node, "app-reader", "T") == 5000
 
 
+@pytest.mark.proves(
+    "delivery",
+    "After a failure, the messages of a list are redelivered one by one",
+)
 def test_the_messages_of_a_list_whose_handler_raised_come_one_by_one(node: LocalNode) -> None:
     lists: list[list[bytes]] = []
 
@@ -66,6 +72,7 @@ def test_the_messages_of_a_list_whose_handler_raised_come_one_by_one(node: Local
     assert committed(node, "app-reader", "T") == 15
 
 
+@pytest.mark.proves("delivery", "Only the failed message of a list is sent to the retry topic")
 def test_the_message_of_a_list_that_fails_is_sent_back_and_not_its_neighbours(
     node: LocalNode,
 ) -> None:
@@ -83,6 +90,7 @@ def test_the_message_of_a_list_that_fails_is_sent_back_and_not_its_neighbours(
     assert committed(node, "app-reader", "T") == 15
 
 
+@pytest.mark.proves("delivery", "`BatchError` names the failed message of a list")
 def test_a_handler_may_say_which_message_of_its_list_failed(node: LocalNode) -> None:
     lists: list[list[int]] = []
 
@@ -147,6 +155,7 @@ def test_filter_and_take(node: LocalNode) -> None:
     assert committed(node, "app-reader", "T") == 40
 
 
+@pytest.mark.proves("faust", "`stream.noack_take()`: works")
 def test_noack_take(node: LocalNode) -> None:
     lists: list[list[int]] = []
 

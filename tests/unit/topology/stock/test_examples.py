@@ -44,6 +44,7 @@ def free_port() -> int:
     return port
 
 
+@pytest.mark.proves("stock-faust", "Greetings")
 def test_greetings_that_a_timer_sends(node: LocalNode) -> None:
     heard: list[str] = []
 
@@ -63,6 +64,7 @@ def test_greetings_that_a_timer_sends(node: LocalNode) -> None:
     assert set(heard) == {"hello"}
 
 
+@pytest.mark.proves("stock-faust", "Word count, with a page routed by key")
 def test_words_are_counted_and_looked_up_on_a_web_page(node: LocalNode) -> None:
     posts = ["to be or not", "not to be", "or to be"]
 
@@ -108,6 +110,7 @@ def test_words_are_counted_and_looked_up_on_a_web_page(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("stock-faust", "Word count, with a page routed by key")
 def test_a_page_that_is_routed_by_key_answers_from_the_instance_that_has_it(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +160,7 @@ def test_a_page_that_is_routed_by_key_answers_from_the_instance_that_has_it(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("stock-faust", "Page views grouped by page")
 def test_page_views_are_grouped_by_page(node: LocalNode) -> None:
     async def scenario() -> None:
         app = stock_app(node, "page-views")
@@ -182,6 +186,7 @@ def test_page_views_are_grouped_by_page(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("stock-faust", "Aggregates over windows")
 def test_windows_that_close_send_their_aggregates_on(node: LocalNode) -> None:
     averages: list[Average] = []
     seen = 0

@@ -24,6 +24,10 @@ class Order(faust.Record, serializer="json"):  # type: ignore[misc,call-arg]  # 
     amount: float = 0.0
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "`items`; changes of a table are on disk before the offsets behind them are committed",
+)
 def test_changes_are_on_disk_before_the_offsets_behind_them_are_committed(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,6 +53,7 @@ def test_changes_are_on_disk_before_the_offsets_behind_them_are_committed(
     assert not watch.endangered
 
 
+@pytest.mark.proves("stock-faust", "`Table` with `group_by` is recovered from its changelog")
 def test_tables_are_recovered_from_their_changelogs(node: LocalNode) -> None:
     def build() -> tuple[Any, Any, list[Order], Any]:
         app = stock_app(node)
@@ -91,6 +96,7 @@ def test_tables_are_recovered_from_their_changelogs(node: LocalNode) -> None:
     assert changelog.retention.compacts
 
 
+@pytest.mark.proves("stock-faust", "`take`, `events`")
 def test_take_and_events(node: LocalNode) -> None:
     batches: list[list[bytes]] = []
     places: list[tuple[int, int, bytes]] = []
@@ -125,6 +131,7 @@ def test_take_and_events(node: LocalNode) -> None:
     assert committed(node, "stock", "a") == 120
 
 
+@pytest.mark.proves("stock-faust", "`through`")
 def test_through_stores_each_value_in_another_topic(node: LocalNode) -> None:
     passed: list[bytes] = []
 
@@ -147,6 +154,7 @@ def test_through_stores_each_value_in_another_topic(node: LocalNode) -> None:
     assert committed(node, "stock", "a%2Eb") == committed(node, "stock", "c") == 50
 
 
+@pytest.mark.proves("stock-faust", "`noack`, and an app stops with unacknowledged events")
 def test_unacknowledged_events_neither_are_committed_nor_keep_an_app_from_stopping(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +180,7 @@ def test_unacknowledged_events_neither_are_committed_nor_keep_an_app_from_stoppi
     assert committed(node, "stock", "T") == 5
 
 
+@pytest.mark.proves("stock-faust", "`ask`, `cast`, `send`, `join`, sinks")
 def test_ask_cast_join_and_sinks(node: LocalNode) -> None:
     sunk: list[int] = []
     cast: list[int] = []
@@ -202,6 +211,7 @@ def test_ask_cast_join_and_sinks(node: LocalNode) -> None:
     assert sorted(sunk) == sorted(out) == sorted([2, 4, 6, 42, *range(0, 80, 2)])
 
 
+@pytest.mark.proves("stock-faust", "`timer`, `crontab`, `task`")
 def test_timers_tasks_and_crontab_run(node: LocalNode) -> None:
     calls: dict[str, int] = {}
 
@@ -226,6 +236,7 @@ def test_timers_tasks_and_crontab_run(node: LocalNode) -> None:
     assert "no leader without its topic" not in calls
 
 
+@pytest.mark.proves("stock-faust", "`on_leader=True`")
 def test_one_of_two_instances_leads(node: LocalNode) -> None:
     async def scenario() -> None:
         one, other = (stock_app(node, topic_disable_leader=False) for _ in range(2))
@@ -238,6 +249,7 @@ def test_one_of_two_instances_leads(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("stock-faust", "`concurrency`, `isolated_partitions`, windows")
 def test_concurrency_isolated_partitions_and_windows(node: LocalNode) -> None:
     side_by_side: list[int] = []
     isolated: dict[int, set[int]] = {}
@@ -279,6 +291,10 @@ def test_concurrency_isolated_partitions_and_windows(node: LocalNode) -> None:
     assert window == {"k0": 20, "k1": 20, "k2": 20}
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "A handler that raises loses its message, as does a message that cannot be decoded",
+)
 def test_a_handler_that_raises_loses_its_message_as_in_faust(node: LocalNode) -> None:
     seen: list[bytes] = []
 
@@ -301,6 +317,7 @@ def test_a_handler_that_raises_loses_its_message_as_in_faust(node: LocalNode) ->
     assert committed(node, "stock", "T") == 20
 
 
+@pytest.mark.proves("stock-faust", "`GlobalTable` is complete in every instance")
 def test_global_tables_are_whole_in_every_instance(node: LocalNode) -> None:
     async def scenario() -> None:
         apps = [stock_app(node) for _ in range(2)]
@@ -324,6 +341,7 @@ def test_global_tables_are_whole_in_every_instance(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("stock-faust", "An empty value in a changelog is refused")
 def test_a_changelog_refuses_a_value_that_would_count_as_a_deletion(node: LocalNode) -> None:
     async def scenario() -> None:
         app = stock_app(node)

@@ -28,6 +28,10 @@ def test_a_generation_is_equal_to_its_number_as_long_as_the_lease_runs() -> None
     assert hash(generation) == hash(3)
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "A stopped process that continues delivers nothing without a lease and loses nothing",
+)
 @pytest.mark.parametrize("uses_cython", [True, False])
 def test_a_stopped_app_drops_what_it_had_fetched_and_gets_it_again(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, uses_cython: bool

@@ -27,6 +27,7 @@ def put_in_each(node: LocalNode, first: int, count: int) -> None:
             producer.send_many("T", [Message("T", body) for body in bodies], queue_id=queue)
 
 
+@pytest.mark.proves("stock-faust", "A restarted app continues where it stopped")
 def test_a_restarted_app_goes_on_where_it_committed(node: LocalNode) -> None:
     async def run(expected: int) -> list[bytes]:
         app = stock_app(node)
@@ -45,6 +46,10 @@ def test_a_restarted_app_goes_on_where_it_committed(node: LocalNode) -> None:
     assert sorted(map(int, asyncio.run(run(10)))) == list(range(40, 50))
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "A handler that raises loses its message, as does a message that cannot be decoded",
+)
 def test_a_message_that_does_not_decode_is_lost_as_one_on_which_a_handler_raises(
     node: LocalNode,
 ) -> None:
@@ -62,6 +67,10 @@ def test_a_message_that_does_not_decode_is_lost_as_one_on_which_a_handler_raises
     assert asyncio.run(scenario()) == [1, 2]
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "Two instances join and leave: no message is missed, none is processed twice",
+)
 def test_two_instances_share_the_queues_and_none_is_missed_or_doubled(node: LocalNode) -> None:
     def build() -> tuple[Any, list[bytes]]:
         app = stock_app(node)
@@ -98,6 +107,10 @@ def test_two_instances_share_the_queues_and_none_is_missed_or_doubled(node: Loca
     assert sorted(map(int, first + second)) == list(range(900))
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "A topic is created with the queues that its agent asks for, or not at all",
+)
 def test_a_topic_gets_the_queues_that_its_agent_asks_for(node: LocalNode) -> None:
     async def scenario() -> None:
         app = stock_app(node)
@@ -113,6 +126,10 @@ def test_a_topic_gets_the_queues_that_its_agent_asks_for(node: LocalNode) -> Non
     assert (node.topics.get("Asking").queues, node.topics.get("Silent").queues) == (3, 2)
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "A topic is created with the queues that its agent asks for, or not at all",
+)
 def test_an_app_that_may_not_make_topics_says_which_one_is_missing(node: LocalNode) -> None:
     async def scenario() -> None:
         app = stock_app(node, topic_allow_declare=False)
@@ -122,6 +139,7 @@ def test_an_app_that_may_not_make_topics_says_which_one_is_missing(node: LocalNo
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("groups", "A deleted topic stops its agent alone, which waits for it")
 def test_a_deleted_topic_is_waited_for_and_the_others_are_read_on(
     node: LocalNode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +167,7 @@ def test_a_deleted_topic_is_waited_for_and_the_others_are_read_on(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("stock-faust", "Settings that need Kafka are refused")
 def test_settings_that_rest_on_kafka_are_refused(node: LocalNode) -> None:
     with pytest.raises(ConfigError, match="exactly_once"):
         stock_app(node, processing_guarantee="exactly_once")
@@ -156,6 +175,7 @@ def test_settings_that_rest_on_kafka_are_refused(node: LocalNode) -> None:
         stock_app(node, producer_threaded=True)
 
 
+@pytest.mark.proves("stock-faust", "The URL or the environment names the node's data directory")
 def test_the_node_is_found_by_the_url_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROCKETRAY_DATA", raising=False)
     assert node_of_broker(URL("rocketray://")) == Path("rocketray-data")

@@ -22,12 +22,18 @@ from rocketray.topology.stock.transport import Transport, node_of_broker
 assert stock_apps  # it makes the transport known, as the installed package does
 
 
+@pytest.mark.proves("stock-faust", "The URL or the environment names the node's data directory")
 def test_the_node_is_named_by_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETRAY_DATA", "/from/environment")
     assert node_of_broker(URL("rocketray:///data/node")) == Path("/data/node")
     assert node_of_broker(URL("rocketray://")) == Path("/from/environment")
 
 
+@pytest.mark.proves(
+    "stock-faust",
+    "The URL names a cluster, and an app on any machine reads the queues of all disks, also of "
+    "those that move",
+)
 def test_the_url_names_a_cluster_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert node_of_broker(URL("rocketray://?cluster=Orders")) == Cluster("Orders")
     there = URL("rocketray://?cluster=o&ray_address=10.0.0.1:6379")

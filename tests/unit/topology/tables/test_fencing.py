@@ -20,6 +20,13 @@ from rocketray.topology.app.app import App
 
 from .test_handover import QUEUES, Instance, all_of
 
+pytestmark = pytest.mark.proves(
+    "groups",
+    "What a former owner of a queue changes in a table is refused, wherever its process "
+    "was stopped, also after the shard restarts or compacts; the app continues, and each "
+    "message counts once",
+)
+
 
 class Stop:
     """Stops an app between its look at the lease and the store of the first change."""

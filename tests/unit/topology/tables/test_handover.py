@@ -53,6 +53,8 @@ def all_of(*instances: Instance) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.proves("faust", "Counts are exact after a rebalance")
+@pytest.mark.proves("faust", "Keys of a revoked queue leave memory")
 def test_parts_of_a_table_move_with_their_queues_and_every_message_counts_once(
     node: LocalNode,
 ) -> None:

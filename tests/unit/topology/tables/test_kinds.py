@@ -40,6 +40,7 @@ def visitors(node: LocalNode, **table: Any) -> tuple[App, Any, Any, list[str]]:
     return app, topic, pages, seen
 
 
+@pytest.mark.proves("faust", "`app.SetTable()`: differs")
 def test_a_set_table_is_there_again_after_a_restart(node: LocalNode) -> None:
     async def life(visits: list[str]) -> dict[str, set[str]]:
         app, topic, pages, seen = visitors(node)
@@ -102,6 +103,7 @@ def test_members_and_keys_of_sets_come_back_as_their_types(node: LocalNode) -> N
         assert asyncio.run(life(name)) == first
 
 
+@pytest.mark.proves("faust", "`SetTable(start_manager=True)`: works")
 def test_the_manager_of_a_set_table_routes_operations(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -139,6 +141,7 @@ def writer_of(node: LocalNode, kind: str) -> tuple[App, Any, Any]:
     return app, topic, table
 
 
+@pytest.mark.proves("faust", "`app.GlobalTable()`, `app.SetGlobalTable()`: works")
 @pytest.mark.parametrize(
     ("kind", "look"),
     [

@@ -240,6 +240,11 @@ def test_changes_wait_for_a_lease_that_comes_back_without_another_owner(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "groups",
+    "A first change decides how many queues a changelog has, whatever a look for it finds at the "
+    "same time",
+)
 def test_a_first_change_decides_the_queues_of_a_changelog_that_was_just_looked_for(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

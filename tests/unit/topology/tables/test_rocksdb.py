@@ -52,6 +52,7 @@ class Life:
         await until(lambda: self.handled == expected)
 
 
+@pytest.mark.proves("faust", '`store="rocksdb://"`: works')
 def test_a_table_on_disk_reads_only_what_it_has_not(node: LocalNode, tmp_path: Path) -> None:
     async def first() -> None:
         life = Life(node, tmp_path / "one")

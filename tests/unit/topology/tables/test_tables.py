@@ -55,6 +55,7 @@ async def send(topic: Any, count: int, keys: int = 7) -> Counter[str]:
     return sums
 
 
+@pytest.mark.proves("faust", "`app.Table()`: works")
 def test_a_table_is_there_again_after_a_restart(node: LocalNode) -> None:
     async def first_life() -> Counter[str]:
         app, topic, totals, seen = counting(node)
@@ -88,6 +89,7 @@ def test_only_the_last_change_of_a_key_is_written_for_each_commit(node: LocalNod
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "A table keeps a key that was set to its default after it was deleted")
 def test_deletions_and_defaults_survive(node: LocalNode) -> None:
     async def life(values: list[int]) -> dict[str, int]:
         app = App("app", connection=node, broker_commit_interval=0.05)
@@ -156,6 +158,7 @@ def test_a_source_with_another_number_of_queues_is_told(node: LocalNode) -> None
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "Changes outside of a handler: refused")
 def test_a_table_cannot_be_changed_without_a_message_in_hand(node: LocalNode) -> None:
     async def scenario() -> None:
         app, *_, totals, _ = counting(node)
@@ -167,6 +170,7 @@ def test_a_table_cannot_be_changed_without_a_message_in_hand(node: LocalNode) ->
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", 'Empty values (`b""`): refused')
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
@@ -287,6 +291,7 @@ def test_a_list_of_values_is_of_one_queue_so_its_changes_are_too(node: LocalNode
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`on_recover`, `on_changelog_event`: works")
 def test_callbacks_of_a_table(node: LocalNode) -> None:
     recovered: list[int] = []
     changes: list[Any] = []
@@ -365,6 +370,11 @@ def test_an_app_with_a_table_says_which_agents_keep_order_and_gives_up_what_does
     assert line.partition("each queue: ")[2].startswith("reader;")
 
 
+@pytest.mark.proves(
+    "durability",
+    "Messages returned for retry and changes of tables are on disk before the offset behind them "
+    "is committed",
+)
 def test_changes_are_on_disk_before_the_offsets_behind_them_are_committed(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

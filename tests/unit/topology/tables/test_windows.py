@@ -51,6 +51,7 @@ def by_field(table: Any) -> Any:
     return table.relative_to_field(Visit.at)
 
 
+@pytest.mark.proves("faust", "`.tumbling()`: works")
 def test_a_tumbling_window_counts_for_itself(node: LocalNode) -> None:
     async def scenario() -> None:
         one = Windowed(
@@ -65,6 +66,7 @@ def test_a_tumbling_window_counts_for_itself(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`.hopping()`: works")
 def test_a_hopping_window_counts_in_each_window_that_it_is_in(node: LocalNode) -> None:
     async def scenario() -> None:
         one = Windowed(
@@ -79,6 +81,7 @@ def test_a_hopping_window_counts_in_each_window_that_it_is_in(node: LocalNode) -
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`SlidingWindow`: works")
 def test_a_sliding_window_reaches_around_each_message(node: LocalNode) -> None:
     async def scenario() -> None:
         window = faust.SlidingWindow(before=10.0, after=5.0, expires=FAR)
@@ -95,6 +98,7 @@ def test_a_sliding_window_reaches_around_each_message(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`relative_to_now`, `_stream`, `_field`: works")
 @pytest.mark.parametrize(
     ("relative", "value"),
     [
@@ -119,6 +123,7 @@ def test_a_window_is_relative_to_what_the_table_says(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`now()`, `current()`, `value()`, `delta()`: works")
 def test_current_and_delta_look_at_the_time_of_the_stream(node: LocalNode) -> None:
     async def scenario() -> None:
         one = Windowed(
@@ -132,6 +137,7 @@ def test_current_and_delta_look_at_the_time_of_the_stream(node: LocalNode) -> No
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`now()`, `current()`, `value()`, `delta()`: works")
 @pytest.mark.parametrize(
     ("relative", "before"),
     [
@@ -159,6 +165,7 @@ def test_delta_counts_from_the_time_that_the_table_is_relative_to(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`key_index=`: works")
 def test_windows_and_their_index_are_there_again_after_a_restart(node: LocalNode) -> None:
     async def life(*times: float) -> Any:
         one = Windowed(
@@ -178,6 +185,8 @@ def test_windows_and_their_index_are_there_again_after_a_restart(node: LocalNode
     assert after == {**before, ("home", (T0, T0 + 9.9)): 2}
 
 
+@pytest.mark.proves("faust", "`expires=`, `on_window_close=`: differs")
+@pytest.mark.proves("faust", "A window that has ended is closed once and deleted")
 def test_a_window_that_is_over_is_closed_once_and_deleted(node: LocalNode) -> None:
     closed: list[Any] = []
 

@@ -75,6 +75,7 @@ def test_what_does_not_decode_raises(body: bytes) -> None:
         decode(body)
 
 
+@pytest.mark.proves("faust", "`pickle`: refused")
 @pytest.mark.parametrize("codec", ["pickle", "json|pickle", get_codec("pickle")])
 def test_pickle_is_refused_however_it_is_named(codec: Any) -> None:
     with pytest.raises(ConfigError, match=r"any sender of a message can run code"):

@@ -44,6 +44,7 @@ class Point:
     _hidden: int = 0
 
 
+@pytest.mark.proves("faust", "JSON: differs")
 @pytest.mark.parametrize(
     "value",
     [
@@ -108,6 +109,7 @@ def test_forms_that_only_the_slow_way_has() -> None:
     assert loads(dumps({Level.HIGH: Level.HIGH})) == {str(2**70): 2**70}
 
 
+@pytest.mark.proves("producers", "JSON of others is read as the standard library reads it")
 @pytest.mark.parametrize(
     "body",
     [

@@ -238,6 +238,7 @@ def test_putting_events_by_hand_is_refused() -> None:
         asyncio.run(App("app").topic("T").put(object()))
 
 
+@pytest.mark.proves("faust", "`app.topic()` with types, serializers, retention: differs")
 def test_sending_makes_the_topic_and_tells_where_the_message_is(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -321,6 +322,7 @@ def test_a_selector_has_nothing_to_choose_from_without_a_topic(node: LocalNode) 
     asyncio.run(main())
 
 
+@pytest.mark.proves("faust", "`event.forward()`, `event.send()`: works")
 def test_an_event_can_be_forwarded(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -351,6 +353,7 @@ def test_an_event_can_be_forwarded(node: LocalNode) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("faust", "`topic.send()`, `send_soon()`, `app.send()`: works")
 def test_app_send_and_send_soon(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
@@ -432,6 +435,7 @@ def test_a_retention_that_keeps_nothing_is_refused(node: LocalNode, retention: A
         App("app", connection=node).topic("T", retention=retention)
 
 
+@pytest.mark.proves("faust", "JSON: differs")
 def test_a_tombstone_and_an_empty_key_arrive(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)

@@ -16,6 +16,11 @@ from support.harness.patience import patience
 from rocketray.errors import ConfigError, StreamError
 from rocketray.queries.spark.exactly_once import delta_batches, to_delta
 
+pytestmark = pytest.mark.proves(
+    "spark",
+    "Of several writers of a batch to a Delta table, a new one, too, one commits",
+)
+
 ROUNDS = 5
 
 

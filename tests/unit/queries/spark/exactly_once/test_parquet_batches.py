@@ -75,6 +75,11 @@ def test_other_queries_and_named_writers_have_ledgers_of_their_own(tmp_path: Pat
     assert stored(tmp_path) == [1, 2, 3]
 
 
+@pytest.mark.proves(
+    "spark",
+    "A writer of Parquet files that dies leaves nothing that readers see; of two, one commits; "
+    "all is synced first",
+)
 @pytest.mark.parametrize("step", ["parquet", "_has_rows", "_commit", "sync_directory"])
 def test_a_writer_that_dies_at_any_step_leaves_nothing_that_readers_see(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +100,11 @@ def test_a_writer_that_dies_at_any_step_leaves_nothing_that_readers_see(
     assert len([*tmp_path.iterdir()]) == 2, "its rest is removed with the commit"
 
 
+@pytest.mark.proves(
+    "spark",
+    "A writer of Parquet files that dies leaves nothing that readers see; of two, one commits; "
+    "all is synced first",
+)
 def test_of_two_writers_of_a_batch_one_commits(tmp_path: Path) -> None:
     def other(directory: Path) -> None:
         assert directory.exists()
@@ -117,6 +127,11 @@ def test_the_name_that_exists_is_not_replaced(
     assert stored(tmp_path) == [7]
 
 
+@pytest.mark.proves(
+    "spark",
+    "A writer of Parquet files that dies leaves nothing that readers see; of two, one commits; "
+    "all is synced first",
+)
 def test_all_is_synced_before_it_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
