@@ -106,22 +106,27 @@ class GroupAdministration:
             self.registry.changes.abort(group, topic, found)
 
     def move_offsets(
-        self, group: str, topic: str, targets: Mapping[int, int], who: str = ""
+        self, group: str, topic: str, targets: Mapping[int, int], who: str = "", like: str = ""
     ) -> str:
         """Order the group to resume at other offsets; return the name of the order.
 
         See offset_moves.py. *who* is for the journal. If one of the moves is invalid, nothing
-        moves.
+        moves. A group that does not read the topic yet subscribes to it as group *like*, so that
+        its first member, whose own subscription counts, begins at these offsets.
 
         Raises:
-            StreamError: the group is unknown, or does not read the topic.
+            InvalidNameError: *like* is given, and the name of the group is not valid.
+            StreamError: the group is unknown, or does not read the topic; nor does *like*.
             ConfigError: the topic has no such queue.
             OffsetOutOfRangeError: the offset is negative, or behind the end of the queue.
         """
         with self.changing() as now_ms:
-            self._shared(group, topic)
+            is_new = like and self.registry.subscriptions.find(group, topic) is None
+            subscription = self._shared(like if is_new else group, topic)
             for queue, offset in targets.items():
                 check_next_offset(topic, queue, offset, self.end_of(topic, queue))
+            if is_new:
+                self.registry.subscriptions.add(group, topic, subscription, self.wall_ms())
             name = self.registry.moves.order(group, topic, targets, who)
             self.registry.carry_out_moves(group, topic, now_ms)
             return name

@@ -82,10 +82,7 @@ class GroupSubscriptions:
         Raises:
             SubscriptionConflictError: other members subscribe differently.
         """
-        if beat.group not in self._subscriptions:
-            check_group(beat.group)
-            check_case_clash("group", beat.group, self._subscriptions)
-        topics = self._subscriptions.setdefault(beat.group, {})
+        topics = self._enter(beat.group)
         if is_retry_topic(beat.topic, beat.group):
             beat = replace(beat, subscription=EVERYTHING)
         existing, offered = topics.get(beat.topic), beat.subscription
@@ -116,6 +113,23 @@ class GroupSubscriptions:
         if offered.named != named:
             topics[beat.topic] = offered
             self._changed = True
+
+    def add(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
+        """Let a group without members there read *topic*; it may be a new group.
+
+        Raises:
+            InvalidNameError: the name of the group is not valid, or differs from that of another
+                group in its case only.
+        """
+        self._enter(group)
+        self.subscribe(group, topic, subscription, wall_ms)
+
+    def _enter(self, group: str) -> dict[str, Subscription]:
+        """Return the subscriptions of a group by topic; a new group has none."""
+        if group not in self._subscriptions:
+            check_group(group)
+            check_case_clash("group", group, self._subscriptions)
+        return self._subscriptions.setdefault(group, {})
 
     def subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
         """Set the group's subscription from now on; its time is later than that of the last one."""

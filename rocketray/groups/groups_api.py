@@ -50,9 +50,12 @@ class GroupsApi(Protocol):
         """Drop a prepared change."""
 
     def move_offsets(
-        self, group: str, topic: str, targets: Mapping[int, int], who: str = ""
+        self, group: str, topic: str, targets: Mapping[int, int], who: str = "", like: str = ""
     ) -> str:
-        """Order a group to resume at other offsets, by queue; return the name of the order."""
+        """Order a group to resume at other offsets, by queue; return the name of the order.
+
+        A group that does not read *topic* yet subscribes to it as group *like*, if that is given.
+        """
 
     def moves_left(self, group: str, topic: str, name: str) -> set[int]:
         """Return the queues of an order that their owners have not released yet."""

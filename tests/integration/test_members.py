@@ -200,6 +200,16 @@ def test_offsets_move_under_a_group_that_runs(connection: Connection, stack: Exi
     send(connection, "Moved", range(150, 160))
     readers.wait(Counter(range(150, 160)))
 
+    for _ in range(2):
+        readers.leave()  # with its last commits
+    cloned = groups(connection, "clone", "moved", "moved-next")
+    assert [(move["from"], move["to"]) for move in cloned] == [(-1, 80), (-1, 80)]
+    following = Readers(connection, "moved-next", "Moved")
+    stack.callback(following.close)
+    following.join()
+    send(connection, "Moved", range(160, 170))
+    following.wait(Counter(range(160, 170)))
+
 
 def test_a_group_changes_what_it_subscribes_to_while_it_runs(
     connection: Connection, stack: ExitStack

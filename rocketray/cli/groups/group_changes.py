@@ -1,4 +1,4 @@
-"""``rocketray groups reset``, ``skip``, ``seek`` and ``migrate``: change what a group reads."""
+"""``rocketray groups reset``, ``skip``, ``seek``, ``clone`` and ``migrate``: what a group reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.cli.arguments.completions import complete_topics
+from rocketray.base.names import check_group
+from rocketray.cli.arguments.completions import complete_groups, complete_topics
 from rocketray.cli.arguments.filter_choice import FilterOptions, filter_on_node
 from rocketray.cli.arguments.filter_diffs import diff_lines
 from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
@@ -21,6 +22,7 @@ from rocketray.cli.arguments.options import (
     GroupArgument,
     OnlyQueueOption,
     TopicArgument,
+    checked,
     chosen_groups,
     tell_doubts_of,
     tell_note,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from rocketray.groups.filter_plans import PlanProgress
     from rocketray.hosting.host_status import Host
     from rocketray.messaging.api.node_client import NodeClient
-    from rocketray.services.admin.seeking import Target
+    from rocketray.services.admin.seeking import OffsetMove, Target
 
 _WAIT_S = 30.0  # for members to release the queues: a silent one does when its 10 s are over
 _EXAMPLES = 5  # of each difference, in a dry run
@@ -48,6 +50,9 @@ OnlyTopicOption = Annotated[
     str | None,
     typer.Option(metavar="TOPIC", help="Only this topic.", autocompletion=complete_topics),
 ]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +60,7 @@ class _MoveOptions:
     """The options of each command that moves offsets."""
 
     queue: OnlyQueueOption = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
-    ] = False
+    dry_run: DryRunOption = False
 
 
 def reset(
@@ -141,6 +144,52 @@ def seek(
     _move("seek", group, topic, moved, common, time_ms=at, offset=offset)
 
 
+def clone(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FROM",
+            callback=checked(check_group),
+            help="The group whose offsets are taken.",
+            autocompletion=complete_groups,
+        ),
+    ],
+    group: Annotated[
+        str,
+        typer.Argument(
+            metavar="TO",
+            callback=checked(check_group),
+            help="The group that gets them, which need not exist.",
+            autocompletion=complete_groups,
+        ),
+    ],
+    *,
+    topic: OnlyTopicOption = None,
+    dry_run: DryRunOption = False,
+    common: CommonOptions,
+) -> None:
+    """Give a group the offsets of another one.
+
+    As mqadmin's cloneGroupOffset. The offsets of FROM are those of this moment; it reads on, and
+    nothing of it changes. Members of TO need not stop; see "groups reset". A TO that does not read
+    a topic yet gets the filter of FROM there, until its first member brings its own. Failed
+    messages that wait for redelivery stay with FROM.
+
+    Examples:
+        rocketray groups clone audit audit-next --dry-run
+        rocketray groups clone audit audit-next --topic Trade
+    """
+    from rocketray.services.admin.seeking import plan_clone  # slow
+
+    with ask(common.data) as connection:
+        found = connection.groups.all()
+        chosen_groups(found, source)
+        moves = plan_clone(found, source, group, topic)
+        if not dry_run:
+            _carry_out(connection, "clone", moves, like=source)
+    _show_moves(moves, common, dry_run=dry_run)
+
+
 def _move(
     command: str,
     group: str,
@@ -152,7 +201,7 @@ def _move(
     time_ms: int | None = None,
     offset: int | None = None,
 ) -> None:
-    from rocketray.services.admin.seeking import carry_out, plan_moves  # slow
+    from rocketray.services.admin.seeking import plan_moves  # slow
 
     with ask(common.data) as connection:
         found = [
@@ -166,12 +215,24 @@ def _move(
             connection, found, to=to, time_ms=time_ms, offset=offset, queue_id=moved.queue
         )
         if not moved.dry_run:
-            who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
-            carry_out(connection.groups, moves, _WAIT_S, who=who)
+            _carry_out(connection, command, moves)
+    _show_moves(moves, common, dry_run=moved.dry_run)
+
+
+def _carry_out(
+    node: NodeClient, command: str, moves: Sequence[OffsetMove], *, like: str = ""
+) -> None:
+    from rocketray.services.admin.seeking import carry_out  # slow
+
+    who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
+    carry_out(node.groups, moves, _WAIT_S, who=who, like=like)
+
+
+def _show_moves(moves: Sequence[OffsetMove], common: CommonOptions, *, dry_run: bool) -> None:
     columns = ("topic", "queue", "from", "to", "skipped", "repeated")
-    rows = [move_record(move, moved=not moved.dry_run) for move in moves]
+    rows = [move_record(move, moved=not dry_run) for move in moves]
     table = table_of(rows, columns, {"queue": "queueId"})
-    common.emit(rows, (table, *([_NOTHING_CHANGED] if moved.dry_run else [])))
+    common.emit(rows, (table, *([_NOTHING_CHANGED] if dry_run else [])))
 
 
 def migrate(

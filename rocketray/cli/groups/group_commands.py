@@ -20,7 +20,7 @@ from rocketray.cli.terminal.output import TextTable, as_time, counted, table_of
 from rocketray.errors import ConfigError, StreamError
 from rocketray.views.node_records import group_record, progress_record, progress_rows
 
-from .group_changes import migrate, reset, seek, skip
+from .group_changes import clone, migrate, reset, seek, skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +109,7 @@ def _lag(row: dict[str, Any]) -> str | None:
     return f"{row['lag']} ({row['exactness'].replace('_', ' ')})"
 
 
-for command in (progress, migrate, reset, skip, seek):
+for command in (progress, migrate, reset, skip, seek, clone):
     groups.command()(command)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rocketray.base.names import is_retry_topic
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.groups.groups_api import GroupsApi
@@ -81,6 +82,43 @@ def plan_moves(
     return moves
 
 
+def plan_clone(
+    groups: Sequence[GroupDescription], source: str, group: str, topic: str | None = None
+) -> list[OffsetMove]:
+    """Return the moves of *group* to the offsets of group *source*, in *topic* or in all.
+
+    Queues in which *source* has no offset yet are left out, and so is its retry topic: its failed
+    messages come back to *source* alone.
+
+    Raises:
+        ConfigError: *source* has no offset to clone, or its members keep its offsets; or both are
+            the same group.
+    """
+    if source == group:
+        raise ConfigError(f"group {group!r} cannot be cloned to itself; name another group")
+    there = {each.topic: each.offsets for each in groups if each.group == group}
+    moves = []
+    for each in sorted(groups, key=lambda found: found.topic):
+        is_meant = topic == each.topic if topic else not is_retry_topic(each.topic, source)
+        if each.group != source or not is_meant:
+            continue
+        if each.is_broadcast:
+            raise ConfigError(
+                f"group {source!r} gets topic {each.topic!r} in broadcast mode: its members keep "
+                "their own offsets, so the node has none to clone; name another topic with --topic"
+            )
+        before = there.get(each.topic, {})
+        moves += [
+            OffsetMove(group, each.topic, queue, before.get(queue, -1), offset)
+            for queue, offset in sorted(each.offsets.items())
+            if offset >= 0
+        ]
+    if not moves:
+        where = "any topic" if topic is None else f"topic {topic!r}"
+        raise ConfigError(f"group {source!r} has no offset in {where}; see: rocketray groups list")
+    return moves
+
+
 def carry_out(
     groups: GroupsApi,
     moves: Sequence[OffsetMove],
@@ -89,11 +127,13 @@ def carry_out(
     *,
     clock_s: Callable[[], float] = time.monotonic,
     who: str = "",
+    like: str = "",
 ) -> None:
     """Move the offsets; wait until members have released the queues and resumed at the new offsets.
 
     A coordinator that restarts meanwhile still has the orders. *who* moves the group: the group's
-    journal records it for explanations.
+    journal records it for explanations. A group that does not read one of the topics yet subscribes
+    to it as group *like*, if that is given.
 
     Raises:
         StreamError: after *timeout_s*, for all groups and topics together, members still own
@@ -105,7 +145,7 @@ def carry_out(
     end_s = clock_s() + timeout_s
     # One order for all queues of a group in a topic: the coordinator saves it as a whole. All are
     # given before the first wait, whose members may keep the others waiting for all of the time.
-    names = {place: groups.move_offsets(*place, orders[place], who) for place in orders}
+    names = {place: groups.move_offsets(*place, orders[place], who, like) for place in orders}
     for (group, topic), name in names.items():
         while left := _left(groups, group, topic, name, {*orders[group, topic]}):
             if clock_s() >= end_s:

@@ -26,7 +26,7 @@ class Cause(Enum):
     WAITS_FOR_RETRY = "waits_for_retry", "a handler failed on it, and it will be redelivered"
     FAILING = "failing", "its member keeps failing on it, and its queue is held"
     DEAD_LETTER = "dead_letter", "its handlers failed too often; see: rocketray dlq"
-    SKIPPED = "skipped", "the group's offset was moved past it: groups skip, seek or reset"
+    SKIPPED = "skipped", "the group's offset was moved past it: groups skip, seek, reset or clone"
     BEFORE_START = "before_start", "the group started after it"
     TAG_MISMATCH = "tag_mismatch", "its tag is not one that the group subscribes to"
     TAG_COLLISION = (

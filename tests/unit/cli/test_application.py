@@ -74,6 +74,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "topics describe",
         "topics alter",
         "topics delete",
+        "groups clone",
         "groups list",
         "groups delete",
         "groups export",

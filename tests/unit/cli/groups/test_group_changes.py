@@ -121,9 +121,33 @@ def test_a_group_is_moved(node: LocalNode, arguments: tuple[str, ...], offset: i
     assert node.groups.all()[0].offsets == {0: offset}
 
 
+def test_a_group_gets_the_offsets_of_another(node: LocalNode) -> None:
+    shown = {"group": "new", "topic": "T", "queueId": 0, "from": -1, "to": 2}
+    shown |= {"skipped": 0, "repeated": 0, "moved": False}
+    assert run("clone", "g", "new", "--dry-run") == [shown]
+    assert [each.group for each in node.groups.all()] == ["g"]
+    assert run("clone", "g", "new", "--topic", "T") == [shown | {"moved": True}]
+    (_, new) = sorted(node.groups.all(), key=lambda each: each.group)
+    assert (new.offsets, str(new.subscription)) == ({0: 2}, "tags 'even'")
+    # The first member of a group without members brings its own filter, and reads on from there.
+    with node.consumer("new", "T", Subscription.tags("odd"), client_id="other") as member:
+        while not (found := member.poll(0.1)):
+            pass
+        assert found[0].queue_offsets[0] == 6
+    node.groups.move_offsets("g", "T", {0: 7})
+    assert "nothing was changed" in run_here("groups", "clone", "g", "new", "--dry-run").out
+    (again,) = run("clone", "g", "new")
+    assert (again["from"], again["to"], again["skipped"]) == (2, 7, 5)
+    assert "rocketray groups clone by" in node.groups.journal("new")[-1].who
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
+        (("clone", "h", "new"), 1, "there is no group 'h'"),
+        (("clone", "g", "g"), 1, "group 'g' cannot be cloned to itself"),
+        (("clone", "g", "new", "--topic", "U"), 1, "group 'g' has no offset in topic 'U'"),
+        (("clone", "g", "not valid"), 2, "not valid"),
         (("reset", "h", "--to", "latest"), 1, "there is no group 'h'"),
         (("reset", "g", "--to", "soon"), 2, "is not earliest, latest or a time"),
         (("reset", "g", "--to", "latest", "--topic", "U"), 1, "does not read topic 'U'"),

@@ -22,7 +22,7 @@ from rocketray.groups.heartbeat import Heartbeat
 from rocketray.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.runtime.clock import system_clock_ms
-from rocketray.services.admin.seeking import OffsetMove, carry_out, plan_moves
+from rocketray.services.admin.seeking import OffsetMove, carry_out, plan_clone, plan_moves
 
 ALL = Subscription.tags("*")
 
@@ -203,3 +203,41 @@ def test_a_new_group_begins_at_a_time_as_far_as_that_is_there(node: LocalNode) -
         assert take(member, 1) == numbers(1, first=5)
     with node.consumer("since", "T", ALL, start=0) as member:
         assert take(member, 1) == numbers(1, first=5), "it has an offset, so it goes on there"
+
+
+def test_a_clone_leaves_out_retries_and_queues_without_an_offset_and_refuses_broadcast(
+    node: LocalNode,
+) -> None:
+    node.topics.ensure("T", 2)
+    node.topics.ensure("B", 1)
+    node.sessions.heartbeat(Heartbeat("g", "T", ALL, "one", "life", frozenset()))
+    node.sessions.heartbeat(
+        Heartbeat("g", "T", ALL, "one", "life", frozenset({0, 1}), commits={1: 0}, number=1)
+    )
+    assert plan_clone(node.groups.all(), "g", "h") == [OffsetMove("h", "T", 1, -1, 0)]
+    with node.consumer("g", "B", ALL, client_id="one", broadcast=True):
+        with pytest.raises(ConfigError, match="'B' in broadcast mode"):
+            plan_clone(node.groups.all(), "g", "h")
+        with pytest.raises(StreamError, match="broadcast mode"):
+            node.groups.move_offsets("h", "B", {0: 0}, like="g")
+        assert plan_clone(node.groups.all(), "g", "h", "T")
+    with pytest.raises(OffsetOutOfRangeError):
+        node.groups.move_offsets("h", "T", {0: 1}, like="g")
+    assert "h" not in {each.group for each in node.groups.all()}, "nothing of it was kept"
+
+
+def test_a_clone_moves_a_group_whose_member_lives(node: LocalNode) -> None:
+    node.topics.ensure("T", 1)
+    put(node, "T", numbers(6))
+    with node.consumer("g", "T", ALL) as source:
+        assert len(take(source, 6)) == 6
+    with node.consumer("h", "T", ALL) as member:
+        assert len(take(member, 6)) == 6
+        member.beat()
+        node.groups.move_offsets("g", "T", {0: 4})
+        moves = plan_clone(node.groups.all(), "g", "h")
+        assert (moves[0].from_offset, moves[0].to_offset, moves[0].repeated) == (6, 4, 2)
+        moving = threading.Thread(target=carry_out, args=(node.groups, moves, 30))
+        moving.start()
+        assert take(member, 2) == numbers(2, first=4)
+        moving.join()
