@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING
 
-from rocketray.store.store_reads import StoreReads
+if TYPE_CHECKING:  # NumPy: commands load this file, too, to read what a node answers
+    from rocketray.store.store_reads import StoreReads
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from rocketray.cli.arguments.options import CommonOptions
 from rocketray.cli.terminal.output import as_time, print_line
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ConfigError, StoreError
+from rocketray.services.health.day_totals import DayReadings, read_days
 
 from .app_status import (
     groups_of,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.hosting.host_status import Host
     from rocketray.messaging.api.node_client import NodeClient
-    from rocketray.services.health.day_totals import DayReadings
     from rocketray.services.health.troubles import HealthReadings
 
 _WATCHED_EVERY_S = 2.0  # two reports of each member
@@ -222,8 +222,6 @@ class _View:
 
     def _days(self, flows: Flows) -> DayReadings:
         """Return what the topics of *flows* stored today and yesterday."""
-        from rocketray.services.health.day_totals import read_days  # NumPy
-
         shown = {each.topic for each in flows.topics}
         topics = self._node.topics.all().items()
         return read_days(self._node, {name: topic for name, topic in topics if name in shown})

@@ -28,6 +28,7 @@ from rocketray.cli.terminal.quantities import (
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
+from rocketray.services.health.day_totals import DayReadings, read_days
 from rocketray.views.node_records import days_record, described_topic, topic_record
 
 from .flow_status import shown_days
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.broker.topics.topic_start import TopicProgress
     from rocketray.messaging.api.node_client import NodeClient
-    from rocketray.services.health.day_totals import DayReadings
     from rocketray.store.retention import RetentionPolicy
 
 topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
@@ -216,8 +216,6 @@ def describe(topic: TopicArgument, *, common: CommonOptions) -> None:
         rocketray topics describe Trade
         rocketray topics describe Trade --json
     """
-    from rocketray.services.health.day_totals import read_days  # NumPy
-
     with ask(common.data) as connection:
         config = connection.topics.get(topic)
         _show(connection, config, common, read_days(connection, {topic: config}))
