@@ -242,7 +242,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "图表从第二个采样开始：每 10 秒采样一次。",
     ),
     "problems": ("Problems", "问题"),
-    "problems.none": ("No problems.", "没有问题。"),
+    "problems.none": (
+        "The node has no problem of its own; the overview has those of groups and apps.",
+        "节点自身没有问题；消费组和应用的问题见概览。",
+    ),
     "process": ("process", "进程"),
     "process.silent": ("its process does not answer", "其进程没有响应"),
     "processes": ("Processes", "进程列表"),

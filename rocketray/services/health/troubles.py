@@ -20,6 +20,8 @@ UNREAD_MS = 60_000
 """How long messages wait for a group without members: its program may just start again."""
 BEHIND_MS = 10 * 60_000
 """A group whose oldest unread message is older is behind, though its lag may not grow."""
+GROWING_MS = 15_000
+"""A group that keeps up has unread messages, too, which are on their way and seconds old."""
 GROWING_PER_S = 1.0
 """A lag that grows by less, in messages a second, comes and goes with the batches of producers."""
 _SECOND_MS, _MINUTE_S, _HOUR_S, _DAY_S = 1000, 60, 3600, 86_400
@@ -195,7 +197,7 @@ def _of_group(readings: HealthReadings, group: GroupDescription) -> Iterator[Tro
                 *place,
                 count,
             )
-    elif growth is not None and growth >= GROWING_PER_S:
+    elif growth is not None and growth >= GROWING_PER_S and oldest_ms > GROWING_MS:
         yield Trouble(
             TroubleKind.GROWING,
             f"group {group.group} falls behind: {waits}; {growth:,.0f} more come each second than it reads",

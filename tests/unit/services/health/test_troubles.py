@@ -16,6 +16,7 @@ from rocketray.groups.group_descriptions import GroupDescription
 from rocketray.services.health.node_readings import NodeReadings
 from rocketray.services.health.troubles import (
     BEHIND_MS,
+    GROWING_MS,
     UNREAD_MS,
     HealthReadings,
     Trouble,
@@ -62,6 +63,8 @@ def test_nothing_is_wrong_with_a_group_that_reads() -> None:
     assert troubles_of(health()) == []
     assert troubles_of(health(lag=500, oldest_ms=3000)) == []
     assert troubles_of(health(lag=500, growth={("audit", "Trade"): 0.5})) == []
+    on_its_way = health(lag=500, oldest_ms=GROWING_MS, growth={("audit", "Trade"): 5.0})
+    assert troubles_of(on_its_way) == []
 
 
 def test_a_held_group_is_named_with_the_queues_and_the_way_past() -> None:
@@ -155,7 +158,7 @@ def test_the_worst_comes_first(seed: int) -> None:
     readings = health(
         group,
         lag=100,
-        oldest_ms=1000,
+        oldest_ms=16_000,
         growth={("audit", "Trade"): 5.0},
         letters=[BOX],
         problems=["the clock is off", "a disk is full"][:: 1 if seed % 2 else -1],
