@@ -242,10 +242,7 @@ class Scrubber:
             return behind, self._hole(file, at, behind, f"cannot be read: {error.strerror}")
         if blocks:
             return blocks[-1].end, [*self._entry_problems(file, blocks)]
-        position = at - part.start
-        if position + BLANK_BYTES <= len(part.data) and is_blank(
-            part.data, position, file.file_end - part.start
-        ):
+        if self._is_blank(file, part, at):
             return file.end, []
         behind = self._next_record(file, at + 1)
         return behind, self._hole(file, at, behind)
@@ -257,14 +254,23 @@ class Scrubber:
         except FileNotFoundError:
             raise
         except OSError:
-            part = self._read(file, at, DISK_BLOCK_BYTES)  # up to what cannot be read
+            # To the end of its block, for the next one may be what cannot be read.
+            rest = DISK_BLOCK_BYTES - (at - file.start) % DISK_BLOCK_BYTES
+            part = self._read(file, at, max(rest, BLANK_BYTES))
         blocks = [*self._blocks(part, at)]
         # A body may have 4 MiB, so a record may be larger than a step.
         size = int.from_bytes(part.data[at - part.start :][:4].tobytes(), "big", signed=True)
-        if not blocks and part.end < at + size <= file.end:
+        is_one = not self._is_blank(file, part, at)  # what a blank covers holds nothing
+        if not blocks and is_one and part.end < at + size <= file.end:
             part = self._read(file, at, size)
             blocks = [*self._blocks(part, at)]
         return part, blocks
+
+    def _is_blank(self, file: _LogFile, part: _Part, at: int) -> bool:
+        position = at - part.start
+        return position + BLANK_BYTES <= len(part.data) and is_blank(
+            part.data, position, file.file_end - part.start
+        )
 
     def _blocks(self, part: _Part, at: int) -> Iterator[LogBlock]:
         is_last = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from support.sim.sim_disk import SimDisk
 
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.store_settings import Salvage
+from rocketray.store.formats.record import BLANK_BYTES, MAGIC_BLANK
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.problem import Problem
 from rocketray.store.recovery.scrub import PASS_INTERVAL_MS, Scrubber
@@ -155,8 +157,18 @@ def test_sectors_that_the_disk_cannot_read_are_damage(disk: SimDisk) -> None:
     assert problem == Problem(SECOND, 0, "these 4096 bytes cannot be read: Input/output error")
 
 
+def records_in(log: bytes) -> list[range]:
+    """The places of the records of a log file, by their sizes; the last one is its blank's head."""
+    found, at, magic = [], 0, 0
+    while magic != MAGIC_BLANK:
+        size, magic = struct.unpack_from(">ii", log, at)
+        found.append(range(at, at + size))
+        at += size
+    return [*found[:-1], found[-1][:BLANK_BYTES]]
+
+
 def test_what_is_around_a_bad_sector_is_checked(rng: Random) -> None:
-    """Only the records that lie on it are damage."""
+    """Only the records that lie on it are damage, to the byte; a blank holds nothing."""
     config = replace(SMALL, commit_log_segment_bytes=1 << 20)
     bad = range(rng.randrange(0, 1 << 20, 4096), 1 << 20)[:4096]
 
@@ -172,12 +184,14 @@ def test_what_is_around_a_bad_sector_is_checked(rng: Random) -> None:
             store.put([message(rng.randrange(100), size=rng.randrange(3000)) for _ in range(20)], 0)
         store.flush(everything=True)
         scrub = Scrubber(STORE, config, clock_ms=FakeClock(), file_system=disk)
-        (problem,) = whole_pass(scrub, 1 << 20)
-    lost = int(problem.what.split()[1])
-    assert "cannot be read: Input/output error" in problem.what
-    assert problem.offset <= bad.start
-    assert bad.stop <= problem.offset + lost
-    assert lost < 4096 + 2 * 3500
+        *records, blank = records_in(disk.content()[STORE / FIRST])
+        problems = whole_pass(scrub, 1 << 20)
+    lost = [
+        each.start for each in (*records, blank) if bad.start < each.stop and each.start < bad.stop
+    ]
+    end = min((each.start for each in records if each.start >= bad.stop), default=1 << 20)
+    text = "these {} bytes cannot be read: Input/output error"
+    assert problems == tuple(Problem(FIRST, start, text.format(end - start)) for start in lost[:1])
 
 
 def test_what_a_second_read_does_not_find_is_no_damage(disk: SimDisk) -> None:
