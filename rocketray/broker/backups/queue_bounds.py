@@ -59,15 +59,10 @@ def bounds_of(data: Path, topic: str, queue_id: int, *, clock_ms: Callable[[], i
         except StoreError as error:
             if is_open(directory):
                 continue
-            advice = ""
+            said = f"queue {topic}/{queue_id} cannot be copied: {error}"
             if _has_settings(directory):  # else recovery refuses it, too
-                advice = (
-                    f"; repair it with: rocketray store recover {directory}, while the node is "
-                )
-                advice += "stopped"
-            raise StoreError(
-                f"queue {topic}/{queue_id} cannot be copied: {error}{advice}"
-            ) from None
+                said += f"; stop the node, and repair it with: rocketray store recover {directory}"
+            raise StoreError(said) from None
         if not is_open(directory):  # else what was read may be half of its recovery
             return bounds
     raise StoreError(f"{directory} is opened and closed all the time; see rocketray status")

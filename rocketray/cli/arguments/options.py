@@ -102,12 +102,19 @@ StoredTopicArgument = Annotated[
         autocompletion=complete_topics,
     ),
 ]
-GroupArgument = Annotated[
-    str,
-    typer.Argument(
-        callback=checked(check_group), help="The group's name.", autocompletion=complete_groups
-    ),
-]
+
+
+def group_argument(help_text: str, metavar: str | None = None) -> Any:
+    """Return the declaration of an argument that names a group."""
+    return typer.Argument(
+        metavar=metavar,
+        callback=checked(check_group),
+        help=help_text,
+        autocompletion=complete_groups,
+    )
+
+
+GroupArgument = Annotated[str, group_argument("The group's name.")]
 GroupOption = Annotated[
     str,
     typer.Option(

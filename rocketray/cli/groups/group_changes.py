@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.base.names import check_group
-from rocketray.cli.arguments.completions import complete_groups, complete_topics
+from rocketray.cli.arguments.completions import complete_topics
 from rocketray.cli.arguments.filter_choice import FilterOptions, filter_on_node
 from rocketray.cli.arguments.filter_diffs import diff_lines
 from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
@@ -22,8 +21,8 @@ from rocketray.cli.arguments.options import (
     GroupArgument,
     OnlyQueueOption,
     TopicArgument,
-    checked,
     chosen_groups,
+    group_argument,
     tell_doubts_of,
     tell_note,
 )
@@ -145,24 +144,8 @@ def seek(
 
 
 def clone(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FROM",
-            callback=checked(check_group),
-            help="The group whose offsets are taken.",
-            autocompletion=complete_groups,
-        ),
-    ],
-    group: Annotated[
-        str,
-        typer.Argument(
-            metavar="TO",
-            callback=checked(check_group),
-            help="The group that gets them, which need not exist.",
-            autocompletion=complete_groups,
-        ),
-    ],
+    source: Annotated[str, group_argument("The group whose offsets are taken.", "FROM")],
+    group: Annotated[str, group_argument("The group that gets them; it may be new.", "TO")],
     *,
     topic: OnlyTopicOption = None,
     dry_run: DryRunOption = False,

@@ -199,13 +199,16 @@ class _View:
         from rocketray.services.health.health import read_health  # NumPy
 
         node = self._node
-        problems = node.problems()
-        groups = _groups_unless_closed(node, problems)
+        health = read_health(node) if with_lag else None
+        # What the list of troubles says and what is shown below it are from one answer.
+        problems = health.problems if health is not None else None
+        problems = node.problems() if problems is None else [*problems]
+        groups = health.node.groups if health is not None else None
+        groups = _groups_unless_closed(node, problems) if groups is None else [*groups]
         hosts, program = self._hosts_or_program(groups or ())
         chosen = groups
         if self._app is not None and groups is not None:
             chosen = program or groups_of(hosts, groups)
-        health = read_health(node) if with_lag else None
         ages, scrubs = node.unflushed(), node.scrubs()
         return _Answer(problems, groups, chosen, hosts, program, ages, scrubs, health)
 
