@@ -39,13 +39,14 @@ def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list
     return [each for each in groups if each.group in names]
 
 
+def living(groups: Sequence[GroupDescription]) -> list[GroupDescription]:
+    """Return the groups with members that are heard."""
+    return [each for each in groups if each.members.keys() - each.unheard]
+
+
 def groups_of_program(app: str, groups: Sequence[GroupDescription]) -> list[GroupDescription]:
-    """Return the groups with members whose names begin as those of an app's agents do."""
-    return [
-        each
-        for each in groups
-        if each.group.startswith(f"{app}-") and each.members.keys() - each.unheard
-    ]
+    """Return the living groups whose names begin as those of an app's agents do."""
+    return [each for each in living(groups) if each.group.startswith(f"{app}-")]
 
 
 def show_program(app: str, groups: Sequence[GroupDescription], *, as_json: bool) -> None:
@@ -106,12 +107,12 @@ def without_hosts(groups: Sequence[GroupDescription] | None) -> str:
     """
     if groups is None:
         return "no app was started with rocketray up, and consumer groups are closed"
-    living = {each.group for each in groups if each.members.keys() - each.unheard}
-    silent = sorted({each.group for each in groups if each.unheard} - living)
-    if living:
+    heard = {each.group for each in living(groups)}
+    silent = sorted({each.group for each in groups if each.unheard} - heard)
+    if heard:
         return (
             "no app was started with rocketray up, but groups have members: "
-            f"{', '.join(sorted(living))}; they belong to apps that were started otherwise (python "
+            f"{', '.join(sorted(heard))}; they belong to apps that were started otherwise (python "
             "app.py), or to consumers; see: rocketray groups list"
         )
     said = "no app is up; start one with: rocketray up MODULE:APP"

@@ -22,6 +22,7 @@ from rocketray.services.health.day_totals import DayReadings, read_days
 from .app_status import (
     groups_of,
     groups_of_program,
+    living,
     show_groups,
     show_hosts,
     show_problems,
@@ -235,11 +236,16 @@ class _View:
         """Return the hosts of apps; or the groups of one that runs as a program of its own."""
         try:
             return apps_of(self._node).hosts(self._app), []
-        except ConfigError:  # it is not up
-            found = groups_of_program(self._app or "", groups)
-            if not found:
+        except ConfigError as error:  # it is not up
+            if found := groups_of_program(self._app or "", groups):
+                return [], found
+            # A group with a name of its own does not tell whose it is.
+            names = ", ".join(sorted({each.group for each in living(groups)}))
+            if not names:
                 raise
-            return [], found
+            raise ConfigError(
+                f"{error}; if it runs as a program, look at the groups that have members: {names}"
+            ) from None
 
     def _show_settings(self) -> None:
         """Name the settings file, if one was read."""
