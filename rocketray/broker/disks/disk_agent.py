@@ -16,7 +16,7 @@ from rocketray.errors import StoreError
 from rocketray.runtime.files.fetch_failure import kept_failure
 from rocketray.runtime.files.paths import producer_rings_directory, shard_directory
 from rocketray.store.files.file_system import SYSTEM_FILES
-from rocketray.store.files.store_settings import read_settings
+from rocketray.store.files.store_settings import read_settings, remove_store
 
 from .copy_rounds import FileSums, Known, RoundProgress
 from .disks_api import CopiedQueue, DiskReport, QueueSource
@@ -124,7 +124,7 @@ class DiskAgent:
             shutil.rmtree(producer_rings_directory(self._data, topic, queue_id), ignore_errors=True)
         if kept is not None and kept.store_host == store_host:
             _LOG.info("%s is removed: the queue is on another disk", directory)
-            shutil.rmtree(directory)
+            remove_store(directory)
 
     def _copy_of(self, topic: str, queue_id: int) -> Path:
         """Return the directory of a copy that is not complete yet."""
@@ -136,7 +136,7 @@ class DiskAgent:
         name = f"{topic.name}/{queue_id}"
         check_store_host(directory, read_settings(directory), topic.store_hosts[queue_id], name)
         if directory.exists():
-            shutil.rmtree(directory)
+            remove_store(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)
         copy.rename(directory)
         SYSTEM_FILES.sync(directory.parent)

@@ -20,7 +20,12 @@ from rocketray.runtime.files.paths import (
     producer_rings_directory,
     shard_directory,
 )
-from rocketray.store.files.store_settings import is_foreign, read_settings, without_settings
+from rocketray.store.files.store_settings import (
+    is_foreign,
+    read_settings,
+    remove_store,
+    without_settings,
+)
 
 from .catalog import TopicConfig
 from .process_names import is_shared
@@ -102,18 +107,28 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
                 f"{_text(kept.store_host)}; no files of the topic are removed: move it away"
             )
     shutil.rmtree(producer_rings_directory(data, topic.name, 0).parent, ignore_errors=True)
-    for _ in range(_REMOVALS):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():
-            break
-        time.sleep(_REMOVAL_INTERVAL_S)
-    else:
-        shutil.rmtree(directory)  # raises what stands in its way
+    failures = 0
+    while directory.exists():
+        try:
+            _remove_queues(directory)
+        except OSError:
+            failures += 1
+            if failures > _REMOVALS:
+                raise
+            time.sleep(_REMOVAL_INTERVAL_S)
     if directory.parent.is_dir():
         sync_directory(directory.parent)  # or a power failure brings them back, as another topic's
     for process in topic.by_process():
         if not is_shared(process):
             process_doorbell_path(data, process).unlink(missing_ok=True)
+
+
+def _remove_queues(directory: Path) -> None:
+    """Remove the directory of a topic."""
+    for queue in directory.iterdir():
+        if queue.is_dir():
+            remove_store(queue)
+    shutil.rmtree(directory)
 
 
 def _text(host: tuple[str, int]) -> str:

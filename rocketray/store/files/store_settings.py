@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import shutil
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -27,6 +28,7 @@ import orjson
 from rocketray.base.config import StoreConfig
 from rocketray.base.file_form import FileForm, UnknownVersionError
 from rocketray.base.json_fields import read_value
+from rocketray.base.whole_file import sync_directory
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
@@ -138,6 +140,28 @@ def is_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
     return not is_foreign(directory, file_system) or file_system.is_directory(
         directory / "commitlog"
     )
+
+
+def remove_store(directory: Path) -> None:
+    """Remove a store with its directory; a repetition continues a removal that was cut short.
+
+    The settings go last, the copy before the file: until then they tell whose the rest is. A copy
+    without its file could be empty after a power failure, since it is not synced.
+
+    Raises:
+        OSError: something cannot be removed, or is there again.
+    """
+    for path in directory.iterdir():
+        if path.name in SETTINGS_FILES:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    sync_directory(directory)
+    (directory / _COPY).unlink(missing_ok=True)
+    sync_directory(directory)
+    shutil.rmtree(directory)
 
 
 def upgrade_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> int:

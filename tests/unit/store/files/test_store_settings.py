@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -20,6 +23,7 @@ from rocketray.store.files.store_settings import (
     Salvage,
     allow_units,
     read_settings,
+    remove_store,
     upgrade_store,
 )
 from rocketray.store.importing.foreign import read_foreign_settings
@@ -210,6 +214,30 @@ def test_settings_of_a_newer_release_are_not_replaced(shard: Path, how: str | No
     with pytest.raises(StoreVersionError, match=r"store\.json.*: its version is 3"):
         reopen(shard)
     assert content(shard) == before
+
+
+def test_a_removal_that_is_cut_short_leaves_the_settings_to_the_end(
+    shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy without its file may be empty after a power failure: then nothing says whose it is."""
+    left: list[set[str]] = []
+    for name in ("unlink", "rmdir", "fsync"):
+        monkeypatch.setattr(os, name, _noting(getattr(os, name), shard, left))
+    remove_store(shard)
+    assert not shard.exists()
+    file, copy = SETTINGS_FILES
+    # before the sync and the removal of the copy, before those of the file, before the directory's
+    assert left[-5:] == [{file, copy}, {file, copy}, {file}, {file}, set()]
+    assert all({file, copy} < names for names in left[:-5])
+
+
+def _noting(call: Callable[..., Any], directory: Path, left: list[set[str]]) -> Callable[..., Any]:
+    def noted(*arguments: Any, **options: Any) -> Any:
+        if directory.exists():
+            left.append({path.name for path in directory.iterdir()})
+        return call(*arguments, **options)
+
+    return noted
 
 
 @pytest.mark.parametrize("how", DAMAGES)
