@@ -205,7 +205,7 @@ class Returns:
         self._producer.forward(topic, queue_id, messages)
 
     def _make_topics(self, connection: AppNode, one: Return) -> None:
-        for name in {*one.topics, one.back.message.topic} - self._made:
+        for name in sorted({*one.topics, one.back.message.topic} - self._made):
             if name.startswith(RETRY_PREFIX):
                 make_retry_topic(connection, name, one.retry_queues)
             else:
