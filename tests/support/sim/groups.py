@@ -186,6 +186,7 @@ def move_offset(world: World) -> None:
     with world.acting(OPERATOR):
         group.skipped |= {(queue_id, offset) for offset in range(target)}
         group.moves[queue_id] = target
+        group.moving.add(queue_id)
         world.node.groups.move_offsets(group.name, group.topic, {queue_id: target})
 
 

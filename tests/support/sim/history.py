@@ -129,6 +129,8 @@ class Group:
     """The offset of each queue at the last save, or since it was moved."""
     moves: dict[int, int] = field(default_factory=dict)
     """Where an operator wanted each queue to go on, last."""
+    moving: set[int] = field(default_factory=set)
+    """Those of them that no check has seen move back yet."""
     fails: bool = False
     """Whether some messages fail at first."""
     has_table: bool = False
@@ -292,10 +294,14 @@ class History:
         """Check that a group's offset has passed nothing that it has not finished."""
         place = topic, queue_id
         before = group.passed.get(place, -1)
-        may_go_back |= group.moves.get(queue_id) == committed
+        target = group.moves.get(queue_id, LONG_MAX)
+        may_go_back |= committed == target
+        if queue_id in group.moving and target <= committed < before:
+            may_go_back = True  # the group may have read on since it was moved
+            group.moving.remove(queue_id)
         if committed < before and not may_go_back:
             raise WrongError(f"{group.name} went back from {before} to {committed} in {place}")
-        if committed < min(group.saved.get(place, -1), group.moves.get(queue_id, LONG_MAX)):
+        if committed < min(group.saved.get(place, -1), target):
             raise WrongError(f"{group.name} is at {committed} in {place}; saved was {group.saved}")
         group.passed[place] = committed
         if place in group.saved:  # below it only by a move, after which there may be another one
