@@ -11,23 +11,28 @@ Invariants
   2. Nothing of this costs the parent, or a process that never forks, anything at a call: the child
      gives the inherited objects another class when it begins.
   3. Such an object is not pickled: a copy would be of no process.
+  4. What a library keeps threads for is never freed in a fork (:func:`not_freed_in_forks`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import os
 import types
 import uuid
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from rocketray.errors import ConfigError, ForkedError
 
 _made: WeakSet[OfOneProcess] = WeakSet()
 """The objects that this process made."""
+_not_freed: WeakSet[Any] = WeakSet()
+"""Objects of libraries that this process made, and its forks do not free."""
+PartT = TypeVar("PartT")
 _process = os.getpid()
 
 
@@ -63,6 +68,21 @@ class OfOneProcess:
             f"a {self.what_it_is} belongs to one process, and cannot be pickled or copied; make "
             "one in each process that needs it, as in the initializer of a ProcessPoolExecutor"
         )
+
+
+def not_freed_in_forks(part: PartT) -> PartT:
+    """Return *part*, an object of a library, which a fork of this process never frees.
+
+    Its destructor would wait there for threads that a fork lacks, or end a call of the parent's
+    over the socket that both have.
+    """
+    _not_freed.add(part)
+    return part
+
+
+def keep_for_ever(part: object) -> None:
+    """Let no destructor of *part* run in this process: it has one reference too many."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
 
 
 def unique_here() -> Callable[[], str]:
@@ -110,6 +130,8 @@ def _do_nothing(*_: object) -> None: ...
 def _mark_inherited() -> None:
     """Let all that the parent made raise, in the child that begins."""
     global _made, _process
+    for part in _not_freed:
+        keep_for_ever(part)
     inherited, maker = list(_made), _process
     _made, _process = WeakSet(), os.getpid()
     for each in inherited:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyarrow import flight
 
 from rocketray.runtime.calls.sent_errors import SentError, read_error
+from rocketray.runtime.one_process import not_freed_in_forks
 
 from .read_plan import FetchService
 
@@ -34,12 +35,21 @@ _OPTIONS = [
 def open_client(service: FetchService) -> flight.FlightClient:
     """Return a client of a service; it connects with the first call."""
     host = f"[{service.host}]" if ":" in service.host else service.host
-    if not service.certificate:
-        return flight.FlightClient(f"grpc://{host}:{service.port}", generic_options=_OPTIONS)
-    address = f"grpc+tls://{host}:{service.port}"
-    return flight.FlightClient(
-        address, tls_root_certs=service.certificate, generic_options=_OPTIONS
+    scheme = "grpc+tls" if service.certificate else "grpc"
+    return not_freed_in_forks(
+        flight.FlightClient(
+            f"{scheme}://{host}:{service.port}",
+            tls_root_certs=service.certificate or None,
+            generic_options=_OPTIONS,
+        )
     )
+
+
+def open_stream(
+    client: flight.FlightClient, ticket: flight.Ticket, options: flight.FlightCallOptions
+) -> flight.FlightStreamReader:
+    """Return the reader of a stream, which begins."""
+    return not_freed_in_forks(client.do_get(ticket, options))
 
 
 def call_options(service: FetchService, timeout_s: float | None = None) -> flight.FlightCallOptions:

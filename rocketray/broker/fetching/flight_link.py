@@ -23,7 +23,7 @@ from rocketray.runtime.calls.endpoint import Endpoint, bulk_wait_s, is_once, met
 from rocketray.runtime.calls.value_forms import call_form
 
 from .flight_calls import SentBatch, byte_view, call_name, read_bulk, read_result, write_request
-from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
+from .flight_client import BROKEN_OFF, call_options, error_of, open_client, open_stream, ticket_of
 from .read_plan import DiskPlace, FetchService
 
 ResultT = TypeVar("ResultT")
@@ -148,7 +148,7 @@ def _act(name: str, request: bytes, link: _Open) -> list[memoryview]:
 def _stream(
     name: str, ticket: flight.Ticket, timeout_s: float, link: _Open
 ) -> tuple[bytes, list[memoryview]]:
-    reader = link.client.do_get(ticket, call_options(link.service, timeout_s))
+    reader = open_stream(link.client, ticket, call_options(link.service, timeout_s))
     return read_bulk(name, _batches(reader))
 
 

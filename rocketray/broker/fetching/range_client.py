@@ -6,6 +6,7 @@ a second or two. The secrets come with the place of the disk, in memory only.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pyarrow import flight
 
 from rocketray.errors import ShardUnavailableError, StoreError
 
-from .flight_client import BROKEN_OFF, call_options, error_of, open_client, ticket_of
+from .flight_client import BROKEN_OFF, call_options, error_of, open_client, open_stream, ticket_of
 from .range_request import RANGE, BatchNote, RangeRequest
 from .read_plan import DiskPlace, FetchService, Range, ReadPlan, Warn
 
@@ -62,7 +63,7 @@ def _call(
 ) -> Iterator[tuple[pa.RecordBatch, BatchNote]]:
     """Yield the batches of one call, with their notes."""
     ticket = ticket_of(RANGE, request.to_ticket())
-    reader = _client(service).do_get(ticket, call_options(service))
+    reader = open_stream(_client(service), ticket, call_options(service))
     for chunk in reader:
         yield chunk.data, BatchNote.from_metadata(chunk.app_metadata.to_pybytes())
 
@@ -71,6 +72,9 @@ def _call(
 def _client(service: FetchService) -> flight.FlightClient:
     # Spark reads many ranges in one process, and a connection with TLS costs more than a small one.
     return open_client(service)
+
+
+os.register_at_fork(after_in_child=_client.cache_clear)  # those in it are the parent's
 
 
 def _unavailable(place: DiskPlace, part: Range, why: str) -> ShardUnavailableError:

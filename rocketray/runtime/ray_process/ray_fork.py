@@ -15,6 +15,7 @@ import os
 import ray
 
 from rocketray.errors import ForkedError
+from rocketray.runtime.one_process import keep_for_ever
 
 _process = os.getpid()
 _inherited_from: int | None = None
@@ -39,9 +40,8 @@ def _set_aside() -> None:
     joined = worker.global_worker
     parts = [joined, joined.node, worker._global_node, state]  # noqa: SLF001 - as above
     parts += [getattr(joined, "core_worker", None), getattr(state, "global_state_accessor", None)]
-    # One reference too many: no destructor of theirs runs, which would need the parent's threads.
-    for part in parts:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
+    for part in parts:  # their destructors would need the parent's threads
+        keep_for_ever(part)
     joined.set_is_connected(False)
     joined.set_mode(None)
     worker._global_node = None  # noqa: SLF001 - as above

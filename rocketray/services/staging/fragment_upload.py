@@ -18,6 +18,7 @@ from rocketray.broker.fetching.flight_client import (
 )
 from rocketray.broker.fetching.read_plan import FetchService
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.runtime.one_process import not_freed_in_forks
 
 UPLOAD = "fragment"
 """The name of the uploads at the fetch service; the request is the name of a fragment."""
@@ -39,7 +40,7 @@ class FragmentUpload:
         self._client = open_client(service)
         descriptor, options = upload_of(UPLOAD, name.encode()), call_options(service)
         begin = partial(self._client.do_put, descriptor, CHUNKS, options)
-        self._writer, self._reader = self._call(begin)
+        self._writer, self._reader = map(not_freed_in_forks, self._call(begin))
 
     def write(self, content: bytes | memoryview) -> None:
         """See ``FragmentSink``."""

@@ -11,11 +11,18 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyarrow import flight
+from support.harness.forking import in_fork
 from support.harness.patience import patience
 
 from rocketray.broker.fetching import flight_client
 from rocketray.broker.fetching.flight_calls import FlightCalls
-from rocketray.broker.fetching.flight_client import BROKEN_OFF, call_options, open_client, ticket_of
+from rocketray.broker.fetching.flight_client import (
+    BROKEN_OFF,
+    call_options,
+    open_client,
+    open_stream,
+    ticket_of,
+)
 from rocketray.broker.fetching.flight_service import FlightService
 from rocketray.runtime.files.home import Home
 
@@ -86,7 +93,7 @@ def test_a_stream_from_a_machine_that_vanished_ends(
         assert service is not None
         with road_to(service.port) as road:
             client = open_client(replace(service, port=road.port))
-            reader = client.do_get(ticket_of("some", b""), call_options(service))
+            reader = open_stream(client, ticket_of("some", b""), call_options(service))
             assert reader.read_chunk().data.column(0).to_pylist() == [1]
             assert vanishes.wait(patience(60))
             road.is_cut.set()
@@ -95,4 +102,36 @@ def test_a_stream_from_a_machine_that_vanished_ends(
             client.close()
     finally:
         ends.set()
+        serving.close()
+
+
+@pytest.mark.proves(
+    "durability",
+    "A fork may free the connections to other machines that it inherited: it waits for nothing, and "
+    "the parent's calls continue",
+)
+def test_a_fork_frees_no_connection_of_its_parent(home: Home) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    goes_on = threading.Event()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"n": [1]}, schema)
+        goes_on.wait(patience(60))
+        yield pa.RecordBatch.from_pydict({"n": [2]}, schema)
+
+    streams = {"some": lambda _: flight.GeneratorStream(schema, batches())}
+    serving = FlightService(home, HOST, FlightCalls(streams=streams))
+    try:
+        service = serving.open().service
+        assert service is not None
+        client = open_client(service)
+        held = [open_stream(client, ticket_of("some", b""), call_options(service)), client]
+        del client
+        assert held[0].read_chunk().data.column(0).to_pylist() == [1]
+        in_fork(held.clear)
+        goes_on.set()
+        assert held[0].read_chunk().data.column(0).to_pylist() == [2]
+        held.pop().close()
+    finally:
+        goes_on.set()
         serving.close()
