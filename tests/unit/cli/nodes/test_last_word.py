@@ -15,7 +15,7 @@ from rocketray.runtime.process_logs.log_line import LogLine
 pytestmark = pytest.mark.proves(
     "durability",
     "A node whose process is killed has said so in its terminal and its log; a GCS that "
-    "takes connections and says nothing is lost before Ray ends the process",
+    "takes connections and says nothing is away, which is said, and not lost",
 )
 
 _PROGRAM = """

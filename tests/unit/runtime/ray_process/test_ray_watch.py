@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.proves(
         "durability",
         "A node whose process is killed has said so in its terminal and its log; a GCS that "
-        "takes connections and says nothing is lost before Ray ends the process",
+        "takes connections and says nothing is away, which is said, and not lost",
     ),
     pytest.mark.proves(
         "durability",
