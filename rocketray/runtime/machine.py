@@ -2,7 +2,9 @@
 
 Two machines, or two containers, may have the same process ids. The same path may lead to a
 directory that they share, to copies of it, or to nothing. So the description of a process has the
-kernel's boot id and the name space of its process ids beside the id itself.
+kernel's boot id and the name space of its process ids beside the id itself. And its start: the
+kernel gives the number of a name space again, and a container that is started again has processes
+of the same ids.
 """
 
 from __future__ import annotations
@@ -14,11 +16,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from .processes import is_alive
+from .processes import is_alive, parent_and_start
 
 Whereabouts = Literal["here", "gone", "elsewhere"]
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PROCESS_NAMES = Path("/proc/self/ns/pid")
+
+
+def this_process() -> dict[str, Any]:
+    """Return the description of this process."""
+    pid = os.getpid()
+    return {"pid": pid, "startedTicks": parent_and_start(pid)[1], **here()}
 
 
 def here() -> dict[str, Any]:
@@ -56,4 +64,7 @@ def _lives(process: Mapping[str, Any]) -> bool:
         pid = int(process.get("pid", 0))
     except (ValueError, TypeError):
         return False
-    return pid > 0 and is_alive(pid)
+    if pid <= 0 or not is_alive(pid):
+        return False
+    _, started = parent_and_start(pid)
+    return bool(process.get("startedTicks", started) == started)

@@ -29,3 +29,17 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def parent_and_start(pid: int) -> tuple[int, int]:
+    """Return a process's parent, and its start in the kernel's ticks since the boot.
+
+    Both are 0 when it has ended, and on a system without /proc.
+    """
+    # The name, the second field, may contain blanks and parentheses; so fields[0] is the third one:
+    # 4 is the parent and 22 the start (proc(5)).
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), int(fields[19])

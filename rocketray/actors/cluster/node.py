@@ -38,7 +38,7 @@ from rocketray.runtime.files.node_description import write_description
 from rocketray.runtime.files.node_lock import lock_node
 from rocketray.runtime.files.paths import node_file, token_file
 from rocketray.runtime.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
-from rocketray.runtime.machine import here
+from rocketray.runtime.machine import this_process
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.runtime.process_logs.log_index import drop_lost_logs
 from rocketray.runtime.ray_process.ray_access import auth_mode, warn_of_joined_ray
@@ -302,8 +302,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
             "authMode": auth_mode(),
             "tokenPath": None if self._token is None else str(self._token),
             "nodeId": ray.get_runtime_context().get_node_id(),
-            "pid": os.getpid(),
-            **here(),
+            **this_process(),
             "data": str(self.data),
             "startedMs": system_clock_ms(),
             "logs": logs_directory(),

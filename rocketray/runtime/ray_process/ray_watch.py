@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.base.environment import process_environ
-from rocketray.runtime.processes import is_alive
+from rocketray.runtime.processes import is_alive, parent_and_start
 
 from .server_probe import ServerProbe
 
@@ -169,7 +169,7 @@ class RayWatch:
         now = _children(self._raylet)
         found = []
         for pid in _processes():
-            is_first = self._first.get(pid) == _parent_and_start(pid)[1]  # else its id was reused
+            is_first = self._first.get(pid) == parent_and_start(pid)[1]  # else its id was reused
             if (pid in now or is_first or _raylet_of(pid) == self._raylet) and _runs(pid):
                 try:
                     title = _ACTOR_TITLE.match(Path(f"/proc/{pid}/cmdline").read_bytes())
@@ -205,26 +205,15 @@ def _processes() -> list[int]:
     return [int(directory.name) for directory in Path("/proc").glob("[0-9]*")]
 
 
-def _parent_and_start(pid: int) -> tuple[int, int]:
-    """Return a process's parent, and its start in the kernel's ticks; 0 when it has ended."""
-    # The name, the second field, may contain blanks and parentheses; so fields[0] is the third one:
-    # 4 is the parent and 22 the start (proc(5)).
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0, 0
-    return int(fields[1]), int(fields[19])
-
-
 def _children(pid: int) -> dict[int, int]:
     """Return the processes below *pid*, and when each was started."""
-    found = {each: _parent_and_start(each) for each in _processes()}
+    found = {each: parent_and_start(each) for each in _processes()}
     return {each: started for each, (parent, started) in found.items() if parent == pid}
 
 
 def _raylet_above(pid: int) -> int:
     """Return the parent of a process, if that is a raylet; else 0."""
-    parent, _ = _parent_and_start(pid)
+    parent, _ = parent_and_start(pid)
     try:
         return parent if Path(f"/proc/{parent}/comm").read_text().strip() == "raylet" else 0
     except OSError:

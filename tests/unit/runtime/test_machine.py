@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rocketray.runtime.machine import Whereabouts, here, user_name, whereabouts
+from rocketray.runtime.machine import Whereabouts, here, this_process, user_name, whereabouts
 
 HERE = here()
 OTHER = {"machine": "elsewhere", "bootId": "another", "processNames": "pid:[1]"}
@@ -42,6 +42,13 @@ def test_a_process_that_ended_is_gone() -> None:
     assert whereabouts({"pid": gone(), **HERE}) == "gone"
     for pid in (0, -1, 2**70, None, "x"):
         assert whereabouts({"pid": pid, **HERE}) == "gone"
+
+
+def test_another_process_of_the_same_number_is_not_the_described_one() -> None:
+    """As in a container that was started again, with the number of the first one's name space."""
+    assert whereabouts(this_process()) == "here"
+    before = this_process()["startedTicks"] - 1
+    assert whereabouts({**this_process(), "startedTicks": before}) == "gone"
 
 
 def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,10 +45,12 @@ def test_a_node_that_has_not_started_is_not_ready_and_is_left_alone(
     assert said == f"rocketray: no node runs on {data}, or it has not started yet\n"
 
 
+@pytest.mark.parametrize("process", [{"pid": ENDED}, {"pid": os.getpid(), "startedTicks": 1}])
 def test_a_node_that_was_killed_is_not_ready_though_its_description_is_there(
-    tmp_path: Path,
+    tmp_path: Path, process: dict[str, int]
 ) -> None:
-    node_file(tmp_path).write_text(json.dumps({"version": 1, "pid": ENDED, **here()}))
+    """Also when another process has its number, as in a container that was started again."""
+    node_file(tmp_path).write_text(json.dumps({"version": 1, **process, **here()}))
     assert codes(tmp_path) == (1, 0)
 
 
