@@ -99,23 +99,30 @@ class StoreReads:
         end_ms: int = _END_OF_TIME,
         *,
         distinct: bool = True,
+        strict: bool = False,
     ) -> list[StoredMessage]:
         """Return the newest *max_count* messages of *topic* with *key*, oldest first.
 
         *key* is a business key or the unique key, compared exactly; the store time is within
         *begin_ms* and *end_ms*, both included. Without *distinct*, a message with the key twice is
-        returned twice and counts twice, as in RocketMQ's ``queryMessage``.
+        returned twice and counts twice, as in RocketMQ's ``queryMessage``. A message that damage
+        hides is missing, unless the query is *strict*.
+
+        Raises:
+            CorruptRecordError: *strict*, and the index of the key, or a record there, is damaged.
         """
         self._check_open()
         hits: dict[int, int] = {}
         messages: list[StoredMessage] = []
         stored = stored_key(key)
-        for offset in self._entries(topic, key, stored):
+        # A key with blanks is stored otherwise than a unique key.
+        hashes = {_key_hash(topic, each) for each in (key, stored)}
+        for offset in merge(*map(self._index.search, hashes), reverse=True):
             if len(messages) >= max_count:
                 break
             if offset < self._log.min_offset:
                 continue  # the record was deleted, its index file not yet
-            message = _indexed_message(self._log, offset)
+            message = self._log.message(offset) if strict else _indexed_message(self._log, offset)
             if message is None or message.topic != topic:
                 continue
             hits[offset] = hits.get(offset, 0) + 1
@@ -124,12 +131,10 @@ class StoreReads:
             allowed = min(carried, 1) if distinct else carried
             if hits[offset] <= allowed and begin_ms <= message.store_timestamp_ms <= end_ms:
                 messages.append(message)
+        damaged = [*filter(None, map(self._index.damaged_file, hashes))] if strict else []
+        if damaged:
+            raise CorruptRecordError(str(damaged[0]), 0, f"the chain of key {key!r:.80} is broken")
         return sorted(messages, key=lambda message: message.physical_offset)
-
-    def _entries(self, topic: str, key: str, stored: str) -> Iterator[int]:
-        """Return the entries of a key; one with blanks is stored otherwise than a unique key."""
-        hashes = {_key_hash(topic, each) for each in (key, stored)}
-        return merge(*map(self._index.search, hashes), reverse=True)
 
     def queue_offset_by_time(
         self,

@@ -181,8 +181,10 @@ class LookupApi(Protocol):
     def offset_at_time(self, time_ms: int) -> int:
         """Return the offset of the first message stored at that time or later, else the end."""
 
-    def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """Return the messages with that key, oldest first."""
+    def query(
+        self, key: str, max_count: int, begin_ms: int, end_ms: int, *, strict: bool = False
+    ) -> list[StoredMessage]:
+        """Return the messages with that key, oldest first; if *strict*, all or an error."""
 
     def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
         """Return the first messages stored from *begin_ms* up to and including *end_ms*."""

@@ -70,17 +70,24 @@ class ShardLookups:
             return count_days(reads, self.topic, self.queue_id, yesterday_ms, today_ms)
 
     def query(
-        self, key: str, max_count: int = QUERY_MAX, begin_ms: int = 0, end_ms: int = 2**63 - 1
+        self,
+        key: str,
+        max_count: int = QUERY_MAX,
+        begin_ms: int = 0,
+        end_ms: int = 2**63 - 1,
+        *,
+        strict: bool = False,
     ) -> list[StoredMessage]:
         """Return the newest messages with that key, oldest first, with those in a ring until now.
 
         A sender that does not know whether a message is stored calls this, and sends it again if
-        not.
+        not. With *strict* it raises as :meth:`StoreReads.query`.
         """
         self.drain()
         count = min(max_count, QUERY_MAX)
         with self.writer.reading():
-            return self.writer.store.reads.query(self.topic, key, count, begin_ms, end_ms)
+            reads = self.writer.store.reads
+            return reads.query(self.topic, key, count, begin_ms, end_ms, strict=strict)
 
     def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
         """Return the first messages stored from *begin_ms* up to and including *end_ms*."""

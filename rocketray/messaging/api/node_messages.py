@@ -68,13 +68,16 @@ class NodeMessages:
         end_ms: int = 2**63 - 1,
         *,
         queues: Iterable[int] | None = None,
+        strict: bool = False,
     ) -> list[StoredMessage]:
         """Return the topic's messages with a business key or unique key, oldest first.
 
         They are those of all its queues, or of *queues*. If there are more than *max_count*, by
         default RocketMQ's ``maxMsgsNumBatch``, or than 10,000 in a queue, the newest are returned.
+        Messages that damage on disk hides are missing, unless the query is *strict*.
 
         Raises:
+            CorruptRecordError: *strict*, and there may be messages that damage hides.
             InvalidMessageError: *key* is empty, or no text.
             ConfigError: *max_count* is not a number from 1, or a time is not one.
         """
@@ -82,7 +85,9 @@ class NodeMessages:
         if not isinstance(key, str) or not key:
             raise InvalidMessageError(f"the key to look up is {key!r:.80}; give a text: 'order-17'")
         span = max_count, begin_ms, end_ms
-        found = self._transport.call_each(self._all(topic, queues), LookupApi.query, key, *span)
+        found = self._transport.call_each(
+            self._all(topic, queues), LookupApi.query, key, *span, strict=strict
+        )
         return _in_order(found)[-max_count:]
 
     def query_by_time(

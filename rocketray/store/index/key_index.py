@@ -134,6 +134,11 @@ class KeyIndex:
         """Yield the physical offsets of entries with *key_hash*, newest first; some may repeat."""
         return self._search.find(key_hash)
 
+    def damaged_file(self, key_hash: int) -> Path | None:
+        """Return a file in which a search found the chain of *key_hash* broken, if there is one."""
+        slot = key_hash % self._hash_slots
+        return next((file.path for file in self._files if slot in file.damaged_slots), None)
+
     def position(self) -> tuple[int, int]:
         """Return the last indexed record's physical offset, and the number of its indexed keys.
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.nodes.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, open_golden, read_jsonl
 
+from rocketray.errors import CorruptRecordError
 from rocketray.hashing import index_key_hash
 from rocketray.store.index.index_division import (
     SlotCounts,
@@ -168,6 +169,8 @@ def test_a_slot_that_leads_outside_is_found_and_survived(copy: Path, head: int) 
         found = store.reads.query("TopicB", "dup")
         assert 0 < len(found) < 28  # those of the older files
         assert store.statistics().damaged_chains == 1
+        with pytest.raises(CorruptRecordError, match="the chain of key 'dup' is broken"):
+            store.reads.query("TopicB", "dup", strict=True)
 
 
 def test_an_entry_that_leads_to_another_record_is_not_believed(copy: Path) -> None:
