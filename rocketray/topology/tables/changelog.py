@@ -14,7 +14,6 @@ unless it was forgotten, because its queue may have another owner.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
@@ -23,15 +22,10 @@ from faust.exceptions import DecodeError
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.broker.topics.ownership_record import OWNERSHIP_KEY
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
-from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message, StoredMessage
-from rocketray.topology.values.wire import key_of, utf8_text
+from rocketray.message import BODY_MAX_BYTES, Message, StoredMessage
 
-_NO_TEXT = (None, OWNERSHIP_KEY)  # no property can hold it; it is the key of another record
-_KEY_ENCODING = "KEY_ENCODING"
-_BASE64 = "base64"
-
+from .key_form import changed_key, key_form
 
 # A key is stored twice, as sharding key and as business key, in a property string of 32,767 bytes.
 # At worst it takes 8,192 + 16,384 of them, where each blank of the second is a no-break space of
@@ -95,28 +89,9 @@ class ChangelogBuffer:
 
 def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:
     """Return the message that sets *key* to *value*, or deletes it where that is None."""
-    text, properties = utf8_text(key), dict[str, str]()
-    if key and text in _NO_TEXT:
-        text, properties = base64.b64encode(key).decode(), {_KEY_ENCODING: _BASE64}
-    message: Message = topic.message(value or b"", None, key=text or "", properties=properties)
+    text, properties = key_form(key)
+    message: Message = topic.message(value or b"", None, key=text, properties=properties)
     return message
-
-
-def changed_key(stored: StoredMessage) -> bytes:
-    """Return the key of a stored change.
-
-    Raises:
-        InvalidMessageError: the message has no key, so it is no change.
-    """
-    key = key_of(stored.properties)
-    if key is None:
-        raise InvalidMessageError(
-            f"{stored.topic}/{stored.queue_id} offset {stored.queue_offset} has no {SHARDING_KEY}, "
-            "so it is not a change of a table; send no other messages to changelogs"
-        )
-    if stored.properties.get(_KEY_ENCODING) == _BASE64:
-        return base64.b64decode(key)
-    return key
 
 
 def changelog_event(

@@ -13,7 +13,7 @@ from rocketray.broker.topics.ownership_record import epoch_of
 from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.messaging.consumers.app_member import AppMember
 from rocketray.messaging.consumers.member import GroupConsumer
-from rocketray.topology.tables.changelog import changed_key
+from rocketray.topology.tables.key_form import changed_key
 
 
 class Input(NamedTuple):

@@ -21,7 +21,8 @@ from rocketray.broker.topics.queue_tail import QueueTail
 from rocketray.errors import OwnerFencedError, StreamError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.messaging.api.queue_owners import fence_queue
-from rocketray.topology.tables.changelog import ChangelogBuffer, changed_key
+from rocketray.topology.tables.changelog import ChangelogBuffer
+from rocketray.topology.tables.key_form import changed_key
 from rocketray.topology.tables.part_reader import PartReader
 
 from .history import Sent, WrongError

@@ -15,9 +15,9 @@ from rocketray.topology.app.app import App
 from rocketray.topology.tables.changelog import (
     ChangelogBuffer,
     change_message,
-    changed_key,
     changelog_event,
 )
+from rocketray.topology.tables.key_form import changed_key
 
 TOPIC = App("app").topic("C", value_serializer="raw")
 
