@@ -3,7 +3,7 @@
 Exit codes
   0    success
   1    failure: the message on stderr says what failed, where, and what to do; no traceback. Also
-       when query, store query, store get or explain finds no such message
+       when query, store query, store get or explain finds no such message, and tables get no value
   2    usage error: an invalid option, name or expression
   130  ended by Ctrl-C before completion
   141  the reader of its output closed the pipe, as after "| head"

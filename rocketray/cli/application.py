@@ -71,6 +71,7 @@ _SECTIONS = {
         "up": "nodes.apps",
         "scale": "nodes.apps",
         "down": "nodes.apps",
+        "tables": "nodes.tables",
     },
     "Cluster and store": {
         "topology": "nodes.topology",

@@ -19,7 +19,7 @@ def json_lines(text: str) -> str | None:
     Only the blanks between its parts change: numbers keep their digits, strings their escapes, and
     names that are there twice stay. None also if it is nested more than 32 deep.
     """
-    if not text.lstrip().startswith(("{", "[")) or not _is_json(text):
+    if not text.lstrip().startswith(("{", "[")) or not is_json(text):
         return None
     found: list[str] = []
     depth, before = 0, ""
@@ -35,7 +35,8 @@ def json_lines(text: str) -> str | None:
     return "".join(found)
 
 
-def _is_json(text: str) -> bool:
+def is_json(text: str) -> bool:
+    """Return whether *text* is JSON: without NaN and infinities, which Python reads as well."""
     try:
         json.loads(text, parse_int=str, parse_float=str, parse_constant=_no_constant)
     except (ValueError, RecursionError):

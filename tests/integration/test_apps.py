@@ -71,6 +71,7 @@ totals = app.Table("totals", default=int)
 @app.agent(entries, max_attempts=4)
 async def book(stream):
     async for event in stream.events():
+        totals["all"] += event.value["amount"]
         print("booked", event.value)
 """
 
@@ -284,6 +285,29 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
     assert "these agents keep the order of each queue: book;" in said
     assert said.count("offset 0, attempt ") == 5
     assert said.count("Traceback (most recent call last)") <= 2  # with what it was raised from
+
+
+@pytest.mark.proves(
+    "faust", "`rocketray tables get` has what the app has committed, whether it runs or not"
+)
+def test_a_table_is_asked_while_its_app_runs_and_when_it_does_not(run: CommandServer) -> None:
+    up = run("up", "ledger:app", "--detach")
+    assert up.code == 0, up.err
+    before = run("tables", "get", "ledger-totals", "all")
+    counted = int(before.out or 0)
+    assert before.code == (0 if counted else 1)
+    for amount in (20, 22):
+        run("send", "ledger-entries", json.dumps({"amount": amount}))
+    wait_until(
+        lambda: run("tables", "get", "totals", "all").out == f"{counted + 42}\n", "it is not there"
+    )
+    run("down", "ledger")
+    assert hosts(run) == []
+    [found] = run("tables", "get", "totals", "all", "--json").lines()
+    assert (found["table"], found["key"], found["value"]) == ("ledger-totals", "all", counted + 42)
+    assert "ledger-totals" in {each["table"] for each in run("tables", "list", "--json").lines()}
+    nothing = run("tables", "get", "totals", "none")
+    assert (nothing.code, nothing.out) == (1, "")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What the shell proposes for topics, groups, filters, apps and logs: names in a data directory.
+"""What the shell proposes: names of topics, groups, tables, filters, apps and logs in a directory.
 
 Neither Ray nor the node is asked, so a name that was created in the last seconds may be missing.
 Where a file cannot be read, nothing is proposed: a completion has no place for an error.
@@ -28,6 +28,15 @@ def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the consumer groups."""
     return _named(_keys(ctx, "groups.json", "subscriptionGroupTable"), incomplete)
+
+
+def complete_tables(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the tables of apps."""
+    from rocketray.views.table_records import CHANGELOG
+
+    topics = _keys(ctx, "topics.json", "topicConfigTable")
+    tables = (name.removesuffix(CHANGELOG) for name in topics if name.endswith(CHANGELOG))
+    return _named(tables, incomplete)
 
 
 def complete_filters(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -16,12 +16,12 @@ from rocketray.errors import ConfigError
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
 from rocketray.views.message_records import half_record
 from rocketray.views.node_records import disk_records
+from rocketray.views.table_records import changelogs_in, table_record
 
 from .page_context import PageContext, Query, known, shards_of
 
 _HALVES_MAX = 100
 _MINUTES_MAX = 100
-_CHANGELOG = "-changelog"
 
 
 def waiting(node: NodeClient, _query: Query, _context: PageContext) -> dict[str, Any]:
@@ -47,15 +47,12 @@ def apps(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any
     living = sorted(
         {group.group for group in node.groups.all() if group.members.keys() - group.unheard}
     )
-    changelogs = sorted(
-        (config for config in node.topics.all().values() if _is_changelog(config)),
-        key=lambda config: config.name,
-    )
+    tables = changelogs_in(node.topics.all())
     return {
         "hosts": hosts,
         "unknown": unknown,
         "groupsWithMembers": living,
-        "tables": [_table(of_disks_there(node), config) for config in changelogs],
+        "tables": [_table(of_disks_there(node), *each) for each in tables.items()],
     }
 
 
@@ -120,23 +117,9 @@ def _delayed(node: NodeClient, disk: str) -> dict[str, Any]:
     }
 
 
-def _is_changelog(config: TopicConfig) -> bool:
-    return config.retention.compacts and config.name.endswith(_CHANGELOG)
-
-
-def _table(node: NodeClient, config: TopicConfig) -> dict[str, Any]:
+def _table(node: NodeClient, table: str, config: TopicConfig) -> dict[str, Any]:
     shards, unknown = shards_of(node, config)
-    # None where a shard does not answer; an empty list, of a topic without any, is no sum either.
-    changes = shards and sum(one.max_queue_offset - one.min_queue_offset for one in shards)
-    size = shards and sum(one.max_physical_offset - one.min_physical_offset for one in shards)
-    return {
-        "table": config.name.removesuffix(_CHANGELOG),
-        "topic": config.name,
-        "queues": config.queues,
-        "changes": 0 if shards == [] else changes,
-        "bytes": 0 if shards == [] else size,
-        "unknown": unknown,
-    }
+    return {**table_record(table, config, shards), "unknown": unknown}
 
 
 def _health(node: NodeClient, what: str) -> Any:

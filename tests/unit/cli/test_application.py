@@ -58,6 +58,8 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "logs",
         "scale",
         "down",
+        "tables list",
+        "tables get",
         "staged",
         "console",
         "metrics",
@@ -133,7 +135,7 @@ def test_help_lists_the_commands_in_five_sections_by_day_of_use() -> None:
         "Run": ["start", "status", "logs", "console"],
         "Messages": ["send", "consume", "tail", "query"],
         "Manage": ["topics", "groups", "filter", "dlq"],
-        "Apps": ["up", "scale", "down"],
+        "Apps": ["up", "scale", "down", "tables"],
         "Cluster and store": ["topology", "move-queue", "drain", "rebalance"],
     }
     names = [name for those in listed.values() for name in those]

@@ -18,6 +18,7 @@ from rocketray.cli.arguments.completions import (
     complete_apps,
     complete_groups,
     complete_logs,
+    complete_tables,
     complete_topics,
     completed_words,
 )
@@ -38,6 +39,7 @@ def data(tmp_path: Path) -> Path:
     config = tmp_path / "config"
     config.mkdir()
     topics = dict.fromkeys(("Orders", "Others", "Trade", "%RETRY%audit"))
+    topics |= {"shop-totals-changelog": None}
     groups = dict.fromkeys(("audit", "shop-charge"))
     (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
     (config / "groups.json").write_text(json.dumps({"subscriptionGroupTable": groups}))
@@ -53,9 +55,10 @@ def at(data: Path | None) -> Any:
 
 def test_names_that_begin_with_what_is_written(data: Path) -> None:
     assert complete_topics(at(data), "O") == ["Orders", "Others"]
-    assert complete_topics(at(data), "") == ["Orders", "Others", "Trade"]
+    assert complete_topics(at(data), "") == ["Orders", "Others", "Trade", "shop-totals-changelog"]
     assert complete_topics(at(data), "%") == ["%RETRY%audit"]
     assert complete_groups(at(data), "") == ["audit", "shop-charge"]
+    assert complete_tables(at(data), "sh") == ["shop-totals"]
     assert complete_apps(at(data), "") == ["kiosk", "shop"]
     assert complete_logs(at(data), "s") == ["shop", "shop:0", "shop:sinks"]
     assert "node" in complete_logs(at(data), "")
