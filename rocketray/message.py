@@ -1,16 +1,13 @@
-"""Messages: what a producer sends, what a store holds, and the properties of both.
+"""Messages: what a producer sends, and what a store holds.
 
-Properties are stored as ``name 0x01 value 0x02`` pairs. The decoder is RocketMQ's: it accepts a
-missing last separator, drops pairs with an empty name or value, splits a pair at its first 0x01,
-and keeps the last duplicate. Limits: body 4 MiB, property string 32,767 bytes.
+Limits: body 4 MiB, property string 32,767 bytes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NewType, Self, TypedDict, Unpack, cast, final
+from typing import TYPE_CHECKING, Any, NewType, Self, TypedDict, Unpack, cast, final
 
 from .base.marks import (
     CRC_PROPERTY,
@@ -27,6 +24,13 @@ from .base.marks import (
 )
 from .base.message_time import checked_ms
 from .base.names import check_topic
+from .base.property_string import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_properties,
+    paired,
+)
 from .base.property_text import text_to_give
 from .errors import InvalidMessageError, MessageTooLargeError
 
@@ -37,9 +41,7 @@ __all__ = [
     "IMPORTED_OFFSET_ID",
     "JAVA_BLANKS",
     "KEYS",
-    "NAME_VALUE_SEPARATOR",
     "PROPERTIES_MAX_BYTES",
-    "PROPERTY_SEPARATOR",
     "SHARDING_KEY",
     "TAGS",
     "UNIQUE_KEY",
@@ -52,9 +54,6 @@ __all__ = [
     "check_keys",
     "check_properties",
     "check_tag",
-    "decode_properties",
-    "decode_text",
-    "encode_properties",
     "encode_stored",
     "stored_key",
     "with_sharding_key",
@@ -67,53 +66,16 @@ QueueOffset = NewType("QueueOffset", int)
 
 EMPTY_SHARDING_KEY = "="
 """What an app's message has as its sharding key if its key is empty, beside a mark."""
-NAME_VALUE_SEPARATOR = "\x01"
-PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024  # RocketMQ's maxMessageSize
 PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
 _KEY_BLANK = "\u00a0"  # what a key has for each blank: RocketMQ's form separates keys by blanks
 JAVA_BLANKS = "".join(map(chr, range(0x21)))
 """U+0000 to U+0020, the characters that Java's ``String.trim`` strips."""
 _BODY_TYPES = (bytes, bytearray, memoryview)
-_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # 0xED always begins a character
-_REPLACEMENT = "\ufffd".encode()
 _NO_KEYS: Sequence[str] = ()
 _CHECKED_MAX = 4096  # then the sets are emptied: names that are always new take no more
 _checked: set[tuple[str, str | None]] = set()  # topics with tags that were found valid
 _checked_names: set[str] = set()  # names of properties that were found valid
-
-
-def encode_properties(properties: Mapping[str, str]) -> str:
-    """Return the property string of *properties*, with 0x02 after every pair."""
-    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-
-
-def decode_text(data: bytes) -> str:
-    """Decode UTF-8 as Java's decoder does: U+FFFD for each invalid part.
-
-    Python's decoder replaces the same parts with one exception: Java reads a surrogate in three
-    bytes as one U+FFFD, and likewise the first two bytes of one that is cut short.
-    """
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode("utf-8", "replace")
-
-
-def decode_properties(text: str | bytes) -> dict[str, str]:
-    """Return the properties in a property string, by RocketMQ's rules (see the top of the file).
-
-    The CRC property is not among them.
-    """
-    if not isinstance(text, str):
-        text = decode_text(text)
-    properties: dict[str, str] = {}
-    for pair in text.split(PROPERTY_SEPARATOR):
-        name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
-        if separator and name and value:
-            properties[name] = value
-    properties.pop(CRC_PROPERTY, None)  # the store's own, not the message's
-    return properties
 
 
 def encode_stored(
@@ -327,8 +289,18 @@ class _Draft:
     __slots__ = tuple(each.name for each in fields(Message))
 
 
+class _Undecoded:
+    """The parts of a stored message that were not read yet, as bytes (sliced_messages.py).
+
+    ``_head`` is the record before the body, and ``_decode_head`` returns the fields in it;
+    ``_pairs`` is for :func:`paired`. A message that was made from its fields has none of them.
+    """
+
+    __slots__ = ("_decode_head", "_head", "_pairs")
+
+
 @dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(_Undecoded):
     """A decoded record of the commit log. Times are milliseconds since 1970; size is in bytes."""
 
     topic: str
@@ -348,6 +320,20 @@ class StoredMessage:
     store_host: tuple[str, int]
     reconsume_times: int
     prepared_transaction_offset: int
+
+    if not TYPE_CHECKING:  # else any name would count as a field
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a field that is read for the first time, and keep all that was decoded."""
+            if name == "properties":
+                found = {name: paired(self._pairs)}
+            elif name in StoredMessage.__slots__:
+                found = self._decode_head(self._head)
+            else:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            for field, value in found.items():
+                object.__setattr__(self, field, value)
+            return found[name]
 
     @property
     def tags(self) -> str | None:

@@ -14,6 +14,7 @@ MAX_PARAMETERS = 8
 
 ONE_HEIR = {
     "PromptConductor": "the conductor of app transports, which Faust makes by its class",
+    "_Undecoded": "slots of a dataclass that are none of its fields",
 }
 
 # Modules that share a name: what each pair has in common.

@@ -19,11 +19,12 @@ from ._compile import (
     OutBools,
     OutInt32s,
     OutInt64Rows,
+    OutInt64s,
     device,
     kernel,
 )
 from .intrinsics import count_trailing_zeros, load_native_u64, separator_mask
-from .property_crc import CRC_NAME_BYTES, CRC_NAME_WORD
+from .property_crc import CRC_NAME_BYTES, CRC_NAME_WORD, crc_place
 
 _NAME_END, _PAIR_END = 1, 2
 _BLOCK_BYTES = 64  # what separator_mask looks at
@@ -226,3 +227,43 @@ def list_pairs(
             return -1
     pair_bounds[len(starts)] = count
     return count
+
+
+@device
+def _end_of_pairs(segment, start, end):
+    """Return *end* if the string has whole pairs only, and none is the CRC property; else -1."""
+    pair = block = start
+    expected = _NAME_END
+    while block < end:
+        mask = _separators(segment, block, end)
+        while mask != 0:
+            at = block + count_trailing_zeros(mask)
+            mask &= mask - np.uint64(1)
+            size = at - pair
+            if size == 0 or segment[at] != expected:
+                return -1
+            if (
+                expected == _NAME_END
+                and size == CRC_NAME_BYTES
+                and load_native_u64(segment, pair) == CRC_NAME_WORD
+            ):
+                return -1
+            expected = _NAME_END + _PAIR_END - expected
+            pair = at + 1
+        block += _BLOCK_BYTES
+    return end if pair == end and expected == _NAME_END else -1
+
+
+@kernel
+def end_pairs(segment: InBytes, starts: InInt64s, sizes: InInt64s, ends: OutInt64s) -> None:
+    """Write where the pairs of *n* property strings end, before the CRC property; int64[n].
+
+    -1 where a pair lacks its name, its value or a separator, or an earlier one has the name of the
+    CRC property. ``starts``, ``sizes`` int64[n].
+    """
+    assert len(starts) == len(sizes) == len(ends)
+    for i in range(len(starts)):
+        end = starts[i] + sizes[i]
+        assert 0 <= starts[i] <= end <= len(segment)
+        crc = crc_place(segment, end, sizes[i])
+        ends[i] = _end_of_pairs(segment, starts[i], crc if crc >= 0 else end)

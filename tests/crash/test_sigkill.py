@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 import pytest
 from support.nodes.stores import SMALL, FakeClock, message, read_all
 
-from rocketray.message import decode_properties
+from rocketray.base.property_string import decode_properties
 from rocketray.store.message_store import MessageStore
 
 pytestmark = pytest.mark.proves("durability", "The death of a shard's process loses no message")

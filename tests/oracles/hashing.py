@@ -6,10 +6,10 @@ import zlib
 
 import numpy as np
 
+from rocketray.base.property_string import decode_text
 from rocketray.hashing import java_hash_code
 from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.hashing import KEY_END
-from rocketray.message import decode_text
 
 _CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
 _INT_MIN = -(2**31)

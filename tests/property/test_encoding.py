@@ -9,7 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketray.message import Message, decode_properties
+from rocketray.base.property_string import decode_properties
+from rocketray.message import Message
 from rocketray.store.batches.batch_form import EncodedBatch, RecordOptions
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, unpack_batch
 from rocketray.store.batches.encoded_table import MeasuredTable

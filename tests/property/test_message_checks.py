@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketray import Message
+from rocketray.base.property_string import encode_properties
 from rocketray.errors import InvalidMessageError
-from rocketray.message import JAVA_BLANKS, encode_properties
+from rocketray.message import JAVA_BLANKS
 
 texts = st.text(st.sampled_from("a9-|* \0\1\2\n\u00e9\u3042"), max_size=4)
 names = texts | st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "region"])

@@ -12,8 +12,9 @@ from support.nodes.stores import FakeClock
 
 from rocketray.base.config import StoreConfig
 from rocketray.base.message_time import TIME_MAX_MS
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
-from rocketray.message import CRC_PROPERTY, Message, decode_properties
+from rocketray.message import CRC_PROPERTY, Message
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.record import RecordValues, decode_record, encode_record, parse_record
 from rocketray.store.message_store import MessageStore

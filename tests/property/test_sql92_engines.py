@@ -13,6 +13,7 @@ from support.harness.amounts import examples, tenth
 from support.models.expressions import messages, trees
 from support.models.random_sql import PROPERTY_NAMES, random_expression, random_message, spans_of
 
+from rocketray.base.property_string import decode_text
 from rocketray.errors import FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.compiled import CompiledExpression
@@ -20,7 +21,6 @@ from rocketray.filters.sql92.nodes import Expression
 from rocketray.filters.sql92.program import state_of
 from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.kernels.condition_codes import State
-from rocketray.message import decode_text
 
 MESSAGES = 20_000
 EXPRESSIONS = tenth(1_000)

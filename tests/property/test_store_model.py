@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support.harness.machines import run_histories
 from support.nodes.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
+from rocketray.base.property_string import decode_properties
 from rocketray.hashing import tags_code
-from rocketray.message import StoredMessage, decode_properties
+from rocketray.message import StoredMessage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.pull import GetMessageStatus
 

@@ -10,10 +10,10 @@ from oracles.bitmaps import bitmap_of
 from support.models.random_sql import random_expression, random_message
 from support.nodes.stores import FakeClock
 
+from rocketray.base.property_string import decode_properties, encode_properties
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
-from rocketray.message import decode_properties, encode_properties
 
 HISTORIES = 15
 STEPS = 8

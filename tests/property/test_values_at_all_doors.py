@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 from support.nodes.row_records import RowMessage, in_frame, in_table
 
+from rocketray.base.property_string import decode_properties
 from rocketray.base.property_text import property_text
 from rocketray.errors import InvalidMessageError, StreamError
-from rocketray.message import Message, decode_properties
+from rocketray.message import Message
 from rocketray.queries.spark.writer_columns import WriterColumns
 from rocketray.services.staging.message_rows import MessageRows
 from rocketray.store.batches.encoded_table import MeasuredTable

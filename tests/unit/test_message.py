@@ -8,17 +8,10 @@ from typing import Any
 import pytest
 from support.rocketmq.golden import golden_rows
 
+from rocketray.base.property_string import decode_properties, decode_text, encode_properties
 from rocketray.errors import InvalidMessageError, InvalidNameError, MessageTooLargeError
 from rocketray.filters.subscription import matches_exactly, parse
-from rocketray.message import (
-    BODY_MAX_BYTES,
-    PROPERTIES_MAX_BYTES,
-    Message,
-    check_tag,
-    decode_properties,
-    decode_text,
-    encode_properties,
-)
+from rocketray.message import BODY_MAX_BYTES, PROPERTIES_MAX_BYTES, Message, check_tag
 
 
 @pytest.mark.parametrize("row", golden_rows("properties"), ids=lambda row: repr(row["s"]))

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocketray.base.property_string import decode_properties
 from rocketray.broker.topics.queue_views import QueueView, open_queues
 from rocketray.errors import ConfigError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.sql92.advice import Sample
 from rocketray.filters.subscription import Subscription
-from rocketray.message import StoredMessage, decode_properties
+from rocketray.message import StoredMessage
 from rocketray.store.reading.reader import QueueReader
 
 from .block_scan import BlockScan

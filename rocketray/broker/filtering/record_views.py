@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import StreamError
 from rocketray.kernels.spans import Field
-from rocketray.message import TAGS, StoredMessage, decode_properties
+from rocketray.message import TAGS, StoredMessage
 from rocketray.store.reading.reader import QueueReader
 from rocketray.store.reading.record_spans import EntryColumns, SegmentSpans
 

@@ -30,12 +30,8 @@ from rocketray.base.marks import (
     mark,
 )
 from rocketray.base.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rocketray.message import (
-    PROPERTIES_MAX_BYTES,
-    ForwardedMessage,
-    StoredMessage,
-    encode_properties,
-)
+from rocketray.base.property_string import encode_properties
+from rocketray.message import PROPERTIES_MAX_BYTES, ForwardedMessage, StoredMessage
 
 MAX_ATTEMPTS = 16
 """Redeliveries of a message unless its group sets another number: RocketMQ's ``retryMaxTimes``.

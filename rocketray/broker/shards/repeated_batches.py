@@ -15,8 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rocketray.base.property_string import decode_properties
 from rocketray.kernels.layout import BORN_TIMESTAMP
-from rocketray.message import UNIQUE_KEY, decode_properties
+from rocketray.message import UNIQUE_KEY
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.store.batches.batch_form import EncodedBatch
 

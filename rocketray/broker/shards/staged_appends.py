@@ -12,8 +12,9 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
-from rocketray.message import UNIQUE_KEY, decode_properties
+from rocketray.message import UNIQUE_KEY
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.store_reads import StoreReads

@@ -19,9 +19,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.property_string import decode_text
 from rocketray.kernels.condition_codes import State
 from rocketray.kernels.conditions import run_program
-from rocketray.message import decode_text
 
 from .compiled import CompiledExpression
 from .program import compile_program, state_of

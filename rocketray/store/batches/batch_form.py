@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.property_string import PROPERTY_SEPARATOR
 from rocketray.errors import ConfigError, CorruptRecordError, InvalidMessageError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.append import is_whole_batch
@@ -27,7 +28,6 @@ from rocketray.kernels.layout import (
     TOPIC_V1_MAX_BYTES,
 )
 from rocketray.kernels.records import find_property_strings
-from rocketray.message import PROPERTY_SEPARATOR
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
 

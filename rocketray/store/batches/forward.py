@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocketray.base.property_string import encode_properties
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code
 from rocketray.message import (
@@ -18,7 +19,6 @@ from rocketray.message import (
     TAGS,
     UNIQUE_KEY,
     ForwardedMessage,
-    encode_properties,
 )
 from rocketray.store.formats.property_crc import with_crc_property
 from rocketray.store.formats.record import RecordValues, encode_record

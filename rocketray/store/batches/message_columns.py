@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rocketray.errors import MessageTooLargeError
 from rocketray.hashing import java_hash_code, tags_code
 from rocketray.kernels.drain import BATCH_HEADER_BYTES
@@ -32,9 +33,7 @@ from rocketray.kernels.pack import (
 from rocketray.message import (
     BODY_MAX_BYTES,
     IMPORTED_OFFSET_ID,
-    NAME_VALUE_SEPARATOR,
     PROPERTIES_MAX_BYTES,
-    PROPERTY_SEPARATOR,
     UNIQUE_KEY,
     Message,
     check_body,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rocketray.errors import InvalidMessageError, MessageTooLargeError, StreamError
 from rocketray.kernels.pack import (
     BODY_SIZE,
@@ -33,9 +34,7 @@ from rocketray.message import (
     CRC_PROPERTY,
     IMPORTED_OFFSET_ID,
     KEYS,
-    NAME_VALUE_SEPARATOR,
     PROPERTIES_MAX_BYTES,
-    PROPERTY_SEPARATOR,
     TAGS,
     Message,
 )

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketray.base.property_string import decode_text
 from rocketray.errors import ConfigError
-from rocketray.message import decode_text
 from rocketray.store.formats.compression import Compression
 
 Int64s = npt.NDArray[np.int64]

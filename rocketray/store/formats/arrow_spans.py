@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketray.base.property_string import decode_text
 from rocketray.errors import ConfigError
 from rocketray.kernels.properties import find_properties, join_names, list_pairs, match_values
 from rocketray.kernels.spans import gather_spans, is_ascii, sum_sizes
-from rocketray.message import decode_text
 
 ARROW_BYTES_MAX = 2**31 - 1  # offsets of binary and string are int32
 _PAIR_MIN_BYTES = 4  # name, 0x01, value, 0x02; a string may lack its last 0x02

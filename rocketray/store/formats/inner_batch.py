@@ -17,13 +17,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import CorruptRecordError
 from rocketray.hashing import crc32
-from rocketray.message import (
-    QueueOffset,
-    StoredMessage,
-    decode_properties,
-)
+from rocketray.message import QueueOffset, StoredMessage
 
 from .sys_flag import INNER_BATCH, NEED_UNWRAP
 

@@ -7,7 +7,7 @@
 - A record without it is valid, as in RocketMQ without ``forceVerifyPropCRC``: one that a broker
   wrote, or whose properties leave no room. Damage that reaches from its name into its digits hides
   it.
-- Readers of properties never see it (:func:`rocketray.message.decode_properties`).
+- Readers of properties never see it (:func:`rocketray.base.property_string.decode_properties`).
 
 The CRC is CRC-32 without its top bit over all of the record except the property itself, as ten
 digits, the lowest first. Source: RocketMQ 5.3.3, ``CommitLog``, ``MessageDecoder``.

@@ -21,6 +21,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.hashing import crc32
 from rocketray.kernels.layout import (
@@ -34,13 +35,7 @@ from rocketray.kernels.layout import (
     TOPIC_V1_MAX_BYTES,
 )
 from rocketray.kernels.property_crc import CRC_PROPERTY_BYTES
-from rocketray.message import (
-    PROPERTIES_MAX_BYTES,
-    PhysicalOffset,
-    QueueOffset,
-    StoredMessage,
-    decode_properties,
-)
+from rocketray.message import PROPERTIES_MAX_BYTES, PhysicalOffset, QueueOffset, StoredMessage
 
 from .compression import inflate
 from .property_crc import crc_property, matches_crc_property, with_crc_property
@@ -229,28 +224,38 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
         topic = record[fields.topic_start : fields.topic_end].decode()
     except UnicodeDecodeError:
         raise CorruptRecordError(path, physical_offset, "its topic is not UTF-8") from None
-    store_host = record[fields.store_host_start : fields.store_host_end]
     return StoredMessage(
         topic=topic,
-        queue_id=fields.queue_id,
-        queue_offset=QueueOffset(fields.queue_offset),
-        physical_offset=PhysicalOffset(physical_offset),
-        size=fields.size,
         body=inflate(body, fields.sys_flag, path, physical_offset),
         properties=decode_properties(record[fields.properties_start :]),
-        offset_message_id=(store_host + _STORE_TIMESTAMP.pack(physical_offset)).hex().upper(),
-        flag=fields.flag,
-        sys_flag=fields.sys_flag,
-        body_crc=fields.body_crc,
-        born_timestamp_ms=fields.born_timestamp_ms,
-        born_host=_decode_host(
-            record[fields.born_host_start : fields.store_host_start - _STORE_TIMESTAMP.size]
-        ),
-        store_timestamp_ms=fields.store_timestamp_ms,
-        store_host=_decode_host(store_host),
-        reconsume_times=fields.reconsume_times,
-        prepared_transaction_offset=fields.prepared_transaction_offset,
+        **decode_head(record[: fields.body_start]),
     )
+
+
+def decode_head(head: bytes) -> dict[str, Any]:
+    """Return the fields of a checked record that are before its body, as StoredMessage has them."""
+    size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp = (
+        _HEAD.unpack_from(head)
+    )
+    store_time = _HEAD.size + _host_bytes(sys_flag, SYS_FLAG_BORN_IPV6)
+    store_host = head[store_time + _STORE_TIMESTAMP.size : -_TAIL.size]
+    reconsume_times, prepared, _ = _TAIL.unpack_from(head, len(head) - _TAIL.size)
+    return {
+        "queue_id": queue_id,
+        "queue_offset": QueueOffset(queue_offset),
+        "physical_offset": PhysicalOffset(physical_offset),
+        "size": size,
+        "offset_message_id": (store_host + _STORE_TIMESTAMP.pack(physical_offset)).hex().upper(),
+        "flag": flag,
+        "sys_flag": sys_flag,
+        "body_crc": body_crc,
+        "born_timestamp_ms": born_timestamp,
+        "born_host": _decode_host(head[_HEAD.size : store_time]),
+        "store_timestamp_ms": _STORE_TIMESTAMP.unpack_from(head, store_time)[0],
+        "store_host": _decode_host(store_host),
+        "reconsume_times": reconsume_times,
+        "prepared_transaction_offset": prepared,
+    }
 
 
 def checksums_match(buffer: memoryview, start: int, fields: RecordFields) -> bool:

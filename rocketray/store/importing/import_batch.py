@@ -11,18 +11,12 @@ from __future__ import annotations
 
 import struct
 
+from rocketray.base.property_string import decode_text
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import tags_code
 from rocketray.kernels.layout import BORN_HOST, HOST_BYTES, SYS_FLAG
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
-from rocketray.message import (
-    IMPORTED_OFFSET_ID,
-    KEYS,
-    PROPERTIES_MAX_BYTES,
-    TAGS,
-    UNIQUE_KEY,
-    decode_text,
-)
+from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTIES_MAX_BYTES, TAGS, UNIQUE_KEY
 from rocketray.store.batches.batch_form import EncodedBatch, RecordCollector
 from rocketray.store.formats.property_crc import has_crc_property, with_crc_property
 from rocketray.store.formats.sys_flag import STORE_IPV6, TRANSACTION

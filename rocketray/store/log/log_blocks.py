@@ -26,6 +26,7 @@ import numpy.typing as npt
 from rocketray.base.delay import DELAY_LEVELS_MS
 from rocketray.base.marks import DELAY_LEVEL
 from rocketray.base.names import check_stored_topic
+from rocketray.base.property_string import PROPERTY_SEPARATOR
 from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import InvalidNameError
 from rocketray.hashing import java_hash_code
@@ -34,7 +35,7 @@ from rocketray.kernels.measure import list_records
 from rocketray.kernels.properties import match_values
 from rocketray.kernels.spans import Field, measure_spans
 from rocketray.kernels.texts import hash_record_keys
-from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
+from rocketray.message import IMPORTED_OFFSET_ID, KEYS, TAGS, UNIQUE_KEY
 from rocketray.store.formats.arrow_spans import find_values
 from rocketray.store.formats.property_crc import find_crc_mismatches, has_crc_property
 from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION

@@ -32,6 +32,8 @@ from rocketray.store.formats.record import decode_record
 from rocketray.store.formats.sys_flag import COMPRESSED
 from rocketray.store.queues.consume_queue import FILLER_SIZE, HOLE_SIZE
 
+from .sliced_messages import sliced_messages, usual_records
+
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
 
@@ -123,6 +125,26 @@ class SegmentSpans:
         """Return one record, decoded; its body is checked and inflated."""
         return decode_record(self.record(row), self.path, int(self.physical_offsets[row]))
 
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """Return the records, checked, as messages of *topic* and, if one has another, of that.
+
+        Raises:
+            CorruptRecordError: a body does not match its CRC, or does not inflate.
+            MessageTooLargeError: a body inflates to more than its limit.
+        """
+        self._check_bodies()
+        usual, ends = usual_records(self.segment, self.fields, topic)
+        if usual.all():
+            return self._sliced(slice(None), ends, topic)
+        sliced = iter(self._sliced(usual, ends, topic))
+        return [
+            next(sliced) if is_usual else self.message(row) for row, is_usual in enumerate(usual)
+        ]
+
+    def _sliced(self, which: Any, ends: _Int64s, topic: str) -> list[StoredMessage]:
+        sizes = self.sizes[which].astype(np.int64)
+        return sliced_messages(self.segment, sizes, self.fields[:, which], ends[which], topic)
+
     def find(self, names: Sequence[str]) -> tuple[_Int64s, _Int64s]:
         """Return starts and sizes, int64[names, n], of the named properties; size -1 if absent."""
         starts, sizes = self.fields[Field.PROPERTIES_START], self.fields[Field.PROPERTIES_SIZE]
@@ -136,16 +158,8 @@ class SegmentSpans:
             MessageTooLargeError: a body inflates to more than its limit.
             ConfigError: together they exceed one Arrow column.
         """
+        self._check_bodies()
         starts, sizes = self.fields[Field.BODY_START], self.fields[Field.BODY_SIZE]
-        crcs = np.empty(len(starts), np.int32)
-        crc32_spans(self.segment, starts, sizes, crcs)
-        wrong = (crcs != self.fields[Field.BODY_CRC]) & (sizes > 0)
-        if wrong.any():
-            raise CorruptRecordError(
-                self.path,
-                int(self.physical_offsets[wrong.argmax()]),
-                "its body does not match its CRC",
-            )
         flags = self.fields[Field.SYS_FLAG]
         if not (flags & COMPRESSED).any():
             return binary_array(self.segment, starts, sizes)
@@ -163,6 +177,18 @@ class SegmentSpans:
                     "than an Arrow column can hold; read fewer messages at a time"
                 )
         return pa.array(bodies, pa.binary())
+
+    def _check_bodies(self) -> None:
+        starts, sizes = self.fields[Field.BODY_START], self.fields[Field.BODY_SIZE]
+        crcs = np.empty(len(starts), np.int32)
+        crc32_spans(self.segment, starts, sizes, crcs)
+        wrong = (crcs != self.fields[Field.BODY_CRC]) & (sizes > 0)
+        if wrong.any():
+            raise CorruptRecordError(
+                self.path,
+                int(self.physical_offsets[wrong.argmax()]),
+                "its body does not match its CRC",
+            )
 
 
 class RecordReader(ABC):
@@ -200,8 +226,8 @@ class RecordReader(ABC):
         return found
 
     def messages(self, entries: EntryColumns) -> list[StoredMessage]:
-        """Return the messages, decoded one by one."""
-        return [part.message(i) for part in self.records(entries) for i in range(len(part))]
+        """Return the messages; their bodies are checked, and inflated if stored compressed."""
+        return [found for part in self.records(entries) for found in part.messages(self.topic)]
 
     def have_tags(self, entries: EntryColumns, tags: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return which messages have exactly one of *tags*: bool[n]; False without a tag."""

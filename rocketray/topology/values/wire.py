@@ -35,15 +35,10 @@ from rocketray.base.marks import (
 )
 from rocketray.base.message_time import checked_ms
 from rocketray.base.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
+from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import java_hash_code
-from rocketray.message import (
-    EMPTY_SHARDING_KEY,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
-    Message,
-    StoredMessage,
-)
+from rocketray.message import EMPTY_SHARDING_KEY, Message, StoredMessage
 
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
 EMPTY_KEY = {FAUST_KEY: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}

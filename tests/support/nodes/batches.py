@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketray.base.property_string import decode_properties
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
-from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage, decode_properties
+from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
 
 
 def stored(message: Message, queue_id: int, queue_offset: int) -> StoredMessage:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rocketray.message import UNIQUE_KEY, decode_properties
+from rocketray.base.property_string import decode_properties
+from rocketray.message import UNIQUE_KEY
 from rocketray.services.staging.message_rows import RowFrame
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.batches.encoded_table import MeasuredTable

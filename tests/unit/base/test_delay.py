@@ -15,16 +15,10 @@ from rocketray.base.delay import (
     at_time,
     restored,
 )
+from rocketray.base.property_string import decode_properties
 from rocketray.base.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.message import (
-    ForwardedMessage,
-    Message,
-    PhysicalOffset,
-    QueueOffset,
-    StoredMessage,
-    decode_properties,
-)
+from rocketray.message import ForwardedMessage, Message, PhysicalOffset, QueueOffset, StoredMessage
 
 NOW = 1_700_000_000_000
 PAID = Message(

@@ -16,6 +16,7 @@ from oracles.bitmaps import bitmap_of
 from support.nodes.stores import FakeClock
 from support.rocketmq.golden import DATA, golden_rows
 
+from rocketray.base.property_string import encode_properties
 from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.consumer_filter_data import (
@@ -26,7 +27,6 @@ from rocketray.filters.consumer_filter_data import (
 )
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
-from rocketray.message import encode_properties
 
 GOLDEN = DATA / "rocketmq" / "store-v1.filters.json"
 DAY_MS = 24 * 60 * 60 * 1000

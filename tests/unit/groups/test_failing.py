@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from rocketray.base.property_string import decode_properties, encode_properties
 from rocketray.groups.failing import REASON_MAX_CHARS, FailingMessage, reason_of
-from rocketray.message import decode_properties, encode_properties
 
 
 def test_a_held_message_says_where_and_how_often_and_why() -> None:

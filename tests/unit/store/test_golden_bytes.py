@@ -17,9 +17,10 @@ import pytest
 from support.models.records import i64, u8
 from support.nodes.stores import GOLDEN_STORE, open_golden
 
+from rocketray.base.property_string import decode_properties
 from rocketray.kernels.encode import write_pairs, write_records
 from rocketray.kernels.hashing import crc32_spans
-from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message, decode_properties
+from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message
 from rocketray.store.batches.batch_form import (
     EncodedBatch,
     RecordOptions,

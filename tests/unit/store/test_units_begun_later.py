@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from support.nodes.stores import SMALL, FakeClock, check_whole, kill, read_all
 
+from rocketray.base.property_string import decode_properties
 from rocketray.hashing import tags_code
-from rocketray.message import Message, decode_properties
+from rocketray.message import Message
 from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rocketray.base.delay import Delay
+from rocketray.base.property_string import decode_properties
 from rocketray.cli.arguments.messages import one_line
 from rocketray.errors import InvalidMessageError, StreamError
-from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage, decode_properties
+from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 from rocketray.views.message_records import to_json
 from rocketray.views.outgoing import from_json
 

@@ -14,9 +14,10 @@ from support.harness.amounts import examples
 from support.nodes.row_records import in_frame
 
 from rocketray.base.delay import at_time
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
-from rocketray.message import Message, decode_properties, with_sharding_key
+from rocketray.message import Message, with_sharding_key
 from rocketray.services.staging.message_rows import MessageRows
 
 NOW_MS = 1_700_000_000_000

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketray.base.property_string import decode_properties
 from rocketray.base.system_topics import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
@@ -21,14 +22,7 @@ from rocketray.base.system_topics import (
 from rocketray.base.transaction import Decision, decision_message, half_message
 from rocketray.broker.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
-from rocketray.message import (
-    ForwardedMessage,
-    Message,
-    PhysicalOffset,
-    QueueOffset,
-    StoredMessage,
-    decode_properties,
-)
+from rocketray.message import ForwardedMessage, Message, PhysicalOffset, QueueOffset, StoredMessage
 from rocketray.services.transactions.transaction_engine import TransactionEngine
 from rocketray.services.transactions.transaction_state import TransactionLimits
 from rocketray.store.age_clock import SETTLING_MS, AgeClock

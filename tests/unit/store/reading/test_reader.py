@@ -19,9 +19,10 @@ from support.nodes.stores import (
     read_jsonl,
 )
 
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError
 from rocketray.hashing import crc32, tags_code
-from rocketray.message import Message, StoredMessage, decode_properties
+from rocketray.message import Message, StoredMessage
 from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.batches.encoded_batch import encode_messages
 from rocketray.store.formats.arrow_spans import string_array

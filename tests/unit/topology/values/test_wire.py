@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketray.base.names import check_group, check_topic
+from rocketray.base.property_string import decode_properties
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.hashing import java_hash_code
-from rocketray.message import StoredMessage, decode_properties
+from rocketray.message import StoredMessage
 from rocketray.topology.values.wire import group_name, key_hash, message_of, parts_of, topic_name
 
 BYTES = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=10).map(str.encode))
