@@ -13,6 +13,27 @@ from .filter_plan import FilterPlan
 
 
 @dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member of a group on one topic, as its heartbeats tell.
+
+    ``release``, ``machine``, ``pid``: of its process; "" and 0: its release does not tell.
+    ``joined_ms``: since when it is a member without interruption, by the coordinator's wall clock;
+    None: unknown.
+    ``silent_ms``: since its last heartbeat; None: none since the coordinator started.
+    ``subscription``: what it asks for; None until that heartbeat.
+    ``held``: the queues that it reads, those it has to release among them.
+    """
+
+    release: str
+    machine: str
+    pid: int
+    joined_ms: int | None
+    silent_ms: int | None
+    subscription: Subscription | None
+    held: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
     """One group on one topic.
 
@@ -24,6 +45,7 @@ class GroupDescription:
     ``failing``: the message at which the owner holds the queue.
     ``is_broadcast``: the members keep the group's offsets.
     ``unheard``: members restored from disk that have not reported since the coordinator started.
+    ``clients``: what is known of each of the ``members``.
     """
 
     group: str
@@ -39,6 +61,7 @@ class GroupDescription:
     is_broadcast: bool = False
     failing: dict[int, FailingMessage] = field(default_factory=dict)
     unheard: frozenset[str] = frozenset()
+    clients: dict[str, MemberDescription] = field(default_factory=dict)
 
 
 class LiveSubscription(NamedTuple):

@@ -162,6 +162,7 @@ class GroupRegistry:
             (group, topic) in self.subscriptions.broadcasts,
             {queue: member.failing[queue] for queue, member in owners if queue in member.failing},
             membership.roster.unheard(),
+            membership.described(now_ms),
         )
 
     def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
@@ -253,7 +254,7 @@ class GroupRegistry:
             # Lapsed queues are to be read by another filter by now (membership.py, invariant 4).
             membership.owners.forget()
         membership.queues = queues
-        self.memberships.join(beat, membership, now_ms)
+        self.memberships.join(beat, membership, now_ms, wall_ms)
 
     def _share(self, beat: Heartbeat, membership: Membership, now_ms: int) -> set[int]:
         if beat.together is None:

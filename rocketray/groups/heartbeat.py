@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Annotated, Any, NamedTuple
 
+from rocketray.base.limits import Limit
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy
 from .failing import FailingMessage
 from .filter_plan import FilterPlan
+
+_TEXT_MAX = 255  # a host name has at most 64 characters on Linux, a release far fewer
 
 
 class AppInstance(NamedTuple):
@@ -39,6 +42,7 @@ class Heartbeat:
     ``pulled``: the offset up to which it took each queue, finished or not.
     ``failing``: for a queue, the message at which the member holds it.
     ``newest_epoch``: the newest ownership epoch with which a store refused the member's older one.
+    ``release``, ``machine``, ``pid``: of its process; "" and 0 from a member that does not tell.
     """
 
     group: str
@@ -59,6 +63,17 @@ class Heartbeat:
     pulled: Mapping[int, int] = field(default_factory=dict)
     failing: Mapping[int, FailingMessage] = field(default_factory=dict)
     newest_epoch: int = 0
+    release: Annotated[str, Limit(_TEXT_MAX)] = ""
+    machine: Annotated[str, Limit(_TEXT_MAX)] = ""
+    pid: int = 0
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Restore the state from :mod:`pickle`; a member of an earlier release has fewer fields."""
+        for each, value in zip(fields(self), state, strict=False):
+            object.__setattr__(self, each.name, value)
+        for each in fields(self)[len(state) :]:
+            assert each.default is not MISSING  # a new field needs one, as long as others lack it
+            object.__setattr__(self, each.name, each.default)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
 from .assignment import averagely, divide, sticky
+from .group_descriptions import MemberDescription
 from .handover import QueueOwners, process_name
 from .heartbeat import AppInstance, Heartbeat
 from .lease import SESSION_TIMEOUT_MS
@@ -44,9 +45,9 @@ class Membership:
     owners: QueueOwners = field(default_factory=QueueOwners)
     counters: FilterCounters = NO_COUNTERS  # of all members, present and past
 
-    def see(self, beat: Heartbeat, now_ms: int) -> None:
+    def see(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> None:
         """Note that a member lives; a process that it replaces keeps its queues, if it has any."""
-        predecessor = self.roster.see(beat, now_ms)
+        predecessor = self.roster.see(beat, now_ms, wall_ms)
         if predecessor is not None:
             self.owners.replace(beat.member, predecessor)
             if not self.owners.owned(predecessor):
@@ -69,6 +70,21 @@ class Membership:
     def by_member(self) -> dict[str, list[int]]:
         """Return the members and the queues that each owns."""
         return {name: sorted(self.owned(name)) for name in self.roster.members}
+
+    def described(self, now_ms: int) -> dict[str, MemberDescription]:
+        """Return what is known of each member, at *now_ms* of the steady clock."""
+        return {
+            name: MemberDescription(
+                member.release,
+                member.machine,
+                member.pid,
+                member.joined_ms,
+                None if member.heard_ms is None else now_ms - member.heard_ms,
+                member.subscription,
+                sorted(member.held),
+            )
+            for name, member in self.roster.members.items()
+        }
 
     def reporting(self) -> dict[int, MemberState]:
         """Return the member that owns each queue, where a member does."""
@@ -142,11 +158,11 @@ class Memberships:
         membership.expire(now_ms)
         return membership
 
-    def join(self, beat: Heartbeat, membership: Membership, now_ms: int) -> None:
+    def join(self, beat: Heartbeat, membership: Membership, now_ms: int, wall_ms: int) -> None:
         """Let the sender of *beat* be a member of *membership* from now on."""
         key = beat.group, beat.topic
         self._memberships[key] = membership
-        membership.see(beat, now_ms)
+        membership.see(beat, now_ms, wall_ms)
         if beat.together is not None:
             self._apps.setdefault(beat.together.app, set()).add(key)
 

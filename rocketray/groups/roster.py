@@ -45,10 +45,15 @@ class MemberState:
     subscription: Subscription | None = None
     pulled: Mapping[int, int] = field(default_factory=dict)
     failing: Mapping[int, FailingMessage] = field(default_factory=dict)
+    joined_ms: int | None = None  # by the wall clock; None: in a release that did not note it
+    heard_ms: int | None = None  # of its last report to this coordinator
+    release: str = ""
+    machine: str = ""
+    pid: int = 0
 
     def take(self, beat: Heartbeat, now_ms: int) -> None:
         """Take the fields of the member's report."""
-        self.seen_ms = now_ms
+        self.seen_ms = self.heard_ms = now_ms
         self.number = beat.number
         self.held = beat.held
         self.plan = beat.plan
@@ -56,6 +61,7 @@ class MemberState:
         self.subscription = beat.subscription
         self.pulled = beat.pulled
         self.failing = beat.failing
+        self.release, self.machine, self.pid = beat.release, beat.machine, beat.pid
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that a restarted coordinator needs."""
@@ -66,12 +72,16 @@ class MemberState:
             "broadcast": self.is_broadcast,
             "number": self.number,
             "held": sorted(self.held),
+            "joinedMs": self.joined_ms,
+            "release": self.release,
+            "machine": self.machine,
+            "pid": self.pid,
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> MemberState:
         """Restore a member from the result of :meth:`to_json`."""
-        together = value["together"]
+        together, joined_ms = value["together"], value.get("joinedMs")
         return cls(
             str(value["instance"]),
             None if together is None else AppInstance(*map(str, together)),
@@ -80,6 +90,10 @@ class MemberState:
             number=int(value.get("number", 0)),
             held=frozenset(map(int, value.get("held", ()))),
             is_broadcast=bool(value.get("broadcast", False)),
+            joined_ms=None if joined_ms is None else int(joined_ms),
+            release=str(value.get("release", "")),
+            machine=str(value.get("machine", "")),
+            pid=int(value.get("pid", 0)),
         )
 
 
@@ -135,10 +149,10 @@ class Roster:
             if name != beat.member and _way(member) != _way(beat):
                 raise StrategyConflictError(beat.group, beat.topic, _way(member), _way(beat))
 
-    def see(self, beat: Heartbeat, now_ms: int) -> str | None:
+    def see(self, beat: Heartbeat, now_ms: int, wall_ms: int) -> str | None:
         """Take a report; return the owner name of the process whose name the sender takes, if any.
 
-        That process is a predecessor now.
+        That process is a predecessor now. *wall_ms* is when a sender that is new has joined.
         """
         member, predecessor = self.members.get(beat.member), None
         if member is None or member.instance != beat.instance:
@@ -148,11 +162,14 @@ class Roster:
                     del self.former[next(iter(self.former))]
                 predecessor = process_name(beat.member, member.instance)
                 self.predecessors[predecessor] = member
-            member = MemberState(beat.instance, beat.together, beat.strategy, now_ms)
+            member = MemberState(
+                beat.instance, beat.together, beat.strategy, now_ms, joined_ms=wall_ms
+            )
             self.members[beat.member] = member
             self.changed = True
         # After a restart, a commit counts by what was held in the report before (membership.py, 5).
-        self.changed |= member.held != beat.held
+        # A release is told by the first report, unless the coordinator was of an earlier one then.
+        self.changed |= member.held != beat.held or member.release != beat.release
         member.take(beat, now_ms)
         return predecessor
 

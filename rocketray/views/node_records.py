@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rocketray.base.json_fields import json_fields
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rocketray.services.admin.seeking import OffsetMove
     from rocketray.services.health.day_totals import DayReadings
 
+UNKNOWN_RELEASE = "unknown"
 _KEYS = (
     "queueId",
     "brokerOffset",
@@ -106,6 +108,37 @@ def group_record(group: GroupDescription) -> dict[str, Any]:
         "offsets": {str(queue): offset for queue, offset in sorted(group.offsets.items())},
         "members": group.members,
         "counters": json_fields(group.counters),
+    }
+
+
+def members_record(group: GroupDescription) -> dict[str, Any]:
+    """Return the members of a group on one topic; what is not known of one is None.
+
+    ``queues`` are those that it owns, ``reads`` those of its last heartbeat. ``releases`` counts
+    the members by release.
+    """
+    members = [
+        {
+            "clientId": name,
+            "machine": client.machine or None,
+            "pid": client.pid or None,
+            "release": client.release or None,
+            "joinedMs": client.joined_ms,
+            "silentMs": client.silent_ms,
+            "queues": group.members[name],
+            "reads": client.held,
+            "subscription": client.subscription and client.subscription.to_json(),
+        }
+        for name, client in sorted(group.clients.items())
+    ]
+    releases = Counter(str(each["release"] or UNKNOWN_RELEASE) for each in members)
+    return {
+        "group": group.group,
+        "topic": group.topic,
+        "isBroadcast": group.is_broadcast,
+        "subscription": group.subscription.to_json(),
+        "releases": dict(sorted(releases.items())),
+        "members": members,
     }
 
 

@@ -24,10 +24,13 @@ Invariants
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from rocketray import __version__
 from rocketray.groups.filter_plan import PlanFollower
 from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.groups.lease import Lease
@@ -43,7 +46,9 @@ class MemberSession:
         name = f"member {member.member} of group {member.group} on topic {member.topic}"
         self.lease = Lease(clock_ms, name)
         self.follower = PlanFollower(member.subscription)
-        self._member = member
+        self._member = replace(
+            member, release=__version__, machine=socket.gethostname(), pid=os.getpid()
+        )
         self._lock = threading.Lock()
         self.moves = 0
         """How often a queue of the topic was moved, as of the last reply."""

@@ -133,6 +133,10 @@ def _groups(broker: Broker) -> dict[str, Any]:
             "offsets": each.offsets,
             "starts": each.starts,
             "members": each.members,
+            "told": {
+                name: [client.release, client.machine, client.joined_ms]
+                for name, client in each.clients.items()
+            },
             "broadcast": each.is_broadcast,
             "changes to": None if each.plan is None else each.plan.new.to_json(),
             "moves": sorted(broker.node.state.registry.moves.waiting(each.group, each.topic)),

@@ -125,7 +125,11 @@ def _make_node(data: Path) -> None:
     data.mkdir(mode=0o700)
     settle_identity(data, _DISKS[1])
     FilterRules(allowed=("support.predicates",), time_limit_ms=500).save(data)
-    with patch.dict(stepped_node._SIZES, _SIZES), Broker(data, predicates=["support"]) as broker:
+    with (
+        patch.dict(stepped_node._SIZES, _SIZES),
+        patch("socket.gethostname", return_value="Machine1"),  # which members tell
+        Broker(data, predicates=["support"]) as broker,
+    ):
         _make_topics(broker)
         _send(broker)
         _consume(broker)
