@@ -373,6 +373,7 @@ def test_without_the_nodes_socket_commands_join_ray_and_say_the_same(
         ("query", "Asked", "--key", "k", "--json"),
         ("explain", "k", "--group", "nobody", "--json"),
         ("groups", "list", "--json"),
+        ("groups", "members", "--json"),
         ("dlq", "list", "--json"),
         ("transactions", "--json"),
         ("topics", "describe", "Askd"),

@@ -21,6 +21,7 @@ from rocketray.errors import ConfigError, StreamError
 from rocketray.views.node_records import group_record, progress_record, progress_rows
 
 from .group_changes import clone, migrate, reset, seek, skip
+from .group_members import members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +110,7 @@ def _lag(row: dict[str, Any]) -> str | None:
     return f"{row['lag']} ({row['exactness'].replace('_', ' ')})"
 
 
-for command in (progress, migrate, reset, skip, seek, clone):
+for command in (progress, members, migrate, reset, skip, seek, clone):
     groups.command()(command)
 
 
