@@ -20,6 +20,7 @@ from rocketray.views.node_records import (
     days_record,
     described_topic,
     group_record,
+    members_record,
     plan_record,
     progress_record,
     progress_rows,
@@ -119,6 +120,7 @@ def groups(node: NodeClient, query: Query, context: PageContext) -> dict[str, An
 def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any]:
     """Return a group on each of its topics, with its queues as ``groups progress``.
 
+    ``memberships`` of a topic are its members, as ``groups members``.
     ``plan`` of a topic is the progress of a change of its filter, as ``groups migrate``.
     ``change`` is the last one that the console made; ``moves`` and ``compared`` are what a form
     would change, as ``groups seek`` and ``groups migrate`` with ``--dry-run``.
@@ -137,6 +139,7 @@ def group(node: NodeClient, query: Query, context: PageContext) -> dict[str, Any
                 "queues": queues,
                 "unknownQueues": unknown,
                 "plan": progress and plan_record(progress),
+                "memberships": members_record(description),
             }
         )
     change = context.change_of(name)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+from dataclasses import replace
+
 import pytest
+from support.models.heartbeats import beat
 from support.nodes.console_client import ConsoleClient
 from support.nodes.local_node import LocalNode
 
+from rocketray import __version__
 from rocketray.filters.subscription import Subscription
 
 
@@ -45,3 +52,29 @@ def test_long_tables_have_pages_and_are_searched_by_name(
     nothing = console.get("/groups?find=%3Cb%3E").text
     assert "Nothing here has the name &lt;b&gt;" in nothing
     assert console.get("/groups.json?page=x").status == 400
+
+
+@pytest.mark.proves(
+    "groups", "`groups members` lists the members with their releases, and marks different ones"
+)
+def test_a_groups_page_shows_the_release_of_each_member_and_since_when(
+    console: ConsoleClient, node: LocalNode
+) -> None:
+    page = "/group?group=audit"
+    assert "No members." in console.get(page).text
+    with node.consumer("audit", "Trade", Subscription.tags("pay"), client_id="desk") as member:
+        member.poll()
+        [row] = [row for row in console.figures(page) if row[0] == "desk"]
+        assert row[1:4] == [socket.gethostname(), str(os.getpid()), __version__]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", row[4])
+        assert row[6] == "0 1"
+        assert "different releases" not in console.get(page).text
+        older = replace(
+            beat("older", subscription=Subscription.tags("pay")), group="audit", topic="Trade"
+        )
+        node.sessions.heartbeat(older)
+        text = " ".join(console.get(page).text.split())
+        assert f"of different releases: {__version__} (1), unknown (1)</p>" in text
+        [row] = [row for row in console.figures(page) if row[0] == "older"]
+        assert row[1:4] == ["unknown"] * 3
+        node.sessions.leave(older)
