@@ -165,6 +165,28 @@ def test_a_sink_must_return_a_writer_that_is_not_started(
         host_of(spark, shards, SinkSpec("started", started, "Trade")).start()
 
 
+@pytest.mark.proves("spark", "A sink that was ended in its first micro-batch starts again")
+def test_a_sink_that_was_ended_as_it_began_its_first_batch_starts_again(
+    spark: SparkSession, shards: Shards, tmp_path: Path
+) -> None:
+    shards.fill("Trade", 0, 20)
+    offsets = tmp_path / "checkpoints" / "lake" / "offsets"
+    offsets.mkdir(parents=True)
+    left = offsets / ".0.3a766f86-1b2d-4b84-9fc4-d012d7997c7c.tmp"  # as Spark leaves it
+    left.touch()
+
+    def lake(frame: Any) -> Any:
+        return frame.writeStream.format("parquet").option("path", str(tmp_path / "lake"))
+
+    spec = SinkSpec("lake", lake, "Trade", schema=COLUMNS, checkpoint=str(offsets.parent))
+    for count in (20, 30):
+        with host_of(spark, shards, spec) as host:
+            host.process_available(TIMEOUT_S)
+        assert len(lake_rows(tmp_path / "lake")) == count
+        assert not left.exists()
+        shards.fill("Trade", 0, 10)
+
+
 @pytest.mark.proves("spark", "A file sink has each message once, also after a kill")
 @pytest.mark.slow
 def test_a_killed_sink_on_the_bundled_java_goes_on_here_and_writes_each_message_once(

@@ -36,6 +36,7 @@ from .sink_progress import Position, ProgressLog, checkpoint_position
 from .sink_runner import RestartPolicy, SinkRunner
 from .source_columns import Projection
 from .source_options import parse_options
+from .torn_start import clear_torn_start
 
 _LOOK_AGAIN_S = 0.25  # bounds how long a signal or a failure goes unseen
 _REPORT_EVERY_S = 1.0  # a report asks Spark, and the node for its ends
@@ -274,6 +275,7 @@ class SinkHost:
             else:
                 writer = _writer_of(spec, frame)
             checkpoint = self._checkpoint_of(spec)
+            clear_torn_start(session, checkpoint)
             named = writer.queryName(spec.name).option("checkpointLocation", checkpoint)
             return named.trigger(**trigger).start()
 
