@@ -74,6 +74,8 @@ class SparkHost(AppHost):
     def _drain(self) -> None:
         assert self._service is not None
         self._service.stop()
+        if self._service.error is not None:
+            raise self._service.error
 
     def _log(self, failure: HostFailure, error: BaseException) -> None:  # noqa: ARG002 - its life's
         logger.error("the sinks of app %s failed: %s", self._plan.path, failure)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
+from rocketray.runtime.waiting_log import telling
 from rocketray.topology.app.sink_statistics import SinkState
 
 from .batch_function import REPORT_S
@@ -33,8 +34,11 @@ _WRONG = "rocketray.errors.ConfigError:"  # of the source, such as a checkpoint 
 _BEGINS = ("Initializing", "Getting offsets", "Processing")  # Spark's words
 # A query that has not begun by then is stopped all the same: tracebacks are printed, no more.
 _BEGIN_TIMEOUT_S = 5.0
+# Spark cannot be interrupted while it starts: in some ten seconds, in 50 on a busy machine.
+_START_TIMEOUT_S = 300.0
 # The function and its report, until the query has begun, Spark's own time, and the thread's: 160 s.
-STOP_MAX_S = _SETTLE_TIMEOUT_S + REPORT_S + _BEGIN_TIMEOUT_S + 2 * _STOP_TIMEOUT_S
+_RUNNING_STOP_MAX_S = _SETTLE_TIMEOUT_S + REPORT_S + _BEGIN_TIMEOUT_S + 2 * _STOP_TIMEOUT_S
+STOP_MAX_S = max(_START_TIMEOUT_S, _RUNNING_STOP_MAX_S)
 """How long the stop of a sink takes at worst."""
 _POLL_S = 0.02  # each look is a call of py4j
 _WAY_OUT = "stop its Spark session, or end the process"
@@ -156,8 +160,11 @@ class SinkRunner:
     def stop(self) -> None:
         """End the query; a micro-batch in progress is repeated from the checkpoint.
 
+        A query that still starts is stopped when it has started; the log says what is waited for.
+
         Raises:
-            StreamError: Spark did not end it in time (``spark.sql.streaming.stopTimeout``).
+            StreamError: Spark did not end it in time (``spark.sql.streaming.stopTimeout``), or did
+                not start it within five minutes.
         """
         if self._thread is None:
             return
@@ -169,6 +176,7 @@ class SinkRunner:
         with self._lock:
             # Under the lock the runner's thread cannot put another query in the place of this one.
             # A report of progress waits meanwhile.
+            has_query = self._query is not None
             if self._query is not None:
                 try:
                     _await_begin(self._query)
@@ -178,9 +186,14 @@ class SinkRunner:
                     raise StreamError(
                         f"sink {self.name!r} does not stop: {cause}; {_WAY_OUT}"
                     ) from error
-        if not self.join(_STOP_TIMEOUT_S):
+        waited, limit_s = "the end of its query", _STOP_TIMEOUT_S
+        if not has_query:
+            waited, limit_s = "Spark to start its query", _START_TIMEOUT_S
+        with telling(f"sink {self.name} is being stopped and waits for {waited}"):
+            has_ended = self.join(limit_s)
+        if not has_ended:
             raise StreamError(
-                f"sink {self.name!r} does not stop, its query still starts; {_WAY_OUT}"
+                f"sink {self.name!r} does not stop: it waited {limit_s:g} s for {waited}; {_WAY_OUT}"
             )
         self._thread = None
 

@@ -36,6 +36,7 @@ from rocketray.groups.member_options import FetchCompression, check_compression
 from rocketray.message import Message
 from rocketray.messaging.producers.producer_options import check_tracing
 from rocketray.runtime.one_process import unique_here
+from rocketray.runtime.waiting_log import telling
 from rocketray.topology.connection import AppNode, OneConnection
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation
@@ -44,11 +45,7 @@ from rocketray.topology.faust.batch_transport import BatchTransport
 from rocketray.topology.faust.fetcher import FeedFetcher
 from rocketray.topology.values.failure_rules import DecodeErrorPolicy, FailureOptions
 from rocketray.topology.values.fields import MessageFields
-from rocketray.topology.values.group import (
-    DeclaredGroups,
-    GroupMembership,
-    make_start,
-)
+from rocketray.topology.values.group import DeclaredGroups, GroupMembership, make_start
 from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic, Value
 from rocketray.topology.values.wire import group_name
 
@@ -73,7 +70,7 @@ from .settings import arguments_of, check_settings, refuse_unknown_options, with
 from .sink_spec import SinkSpec, add_sink
 from .spark_need import sink_service
 from .spark_options import SparkOptions
-from .start_report import report_places, report_start, telling, warn_of_doubts
+from .start_report import report_places, report_start, warn_of_doubts
 
 if TYPE_CHECKING:
     from rocketray.groups.member_options import StartFrom
@@ -416,7 +413,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
         A node started here allows the predicates that the app's agents name. The log goes to
         stderr, unless the program configured logging. Ctrl-C while the node starts exits with 130,
-        a sink that fails for good with 1 and the reason, when the agents are drained.
+        a sink that fails for good, or does not stop, with 1 and the reason, when the agents are
+        drained.
 
         Raises:
             ConfigError: it has sinks, and there is no Spark, or no Java for it; nothing started.

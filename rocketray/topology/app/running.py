@@ -10,7 +10,7 @@ from typing import Protocol
 
 import faust
 
-from .start_report import telling
+from rocketray.runtime.waiting_log import telling
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Companion(Protocol):
         """Start it; *failed* is called in one of its threads when it has ended by an error."""
 
     def stop(self) -> None:
-        """End it; return when it has ended."""
+        """End it; return when it has ended, or has an error because it does not end."""
 
 
 async def run_until_signalled(app: faust.App, beside: Companion | None = None) -> None:

@@ -1,17 +1,12 @@
-"""What an app logs of its start: progress, then its node, its agents and sinks, where to look."""
+"""What an app logs of its start: its node, its agents and sinks, where to look."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rocketray.errors import NodeElsewhereError, StreamError
-from rocketray.runtime.periodic import start_periodic_task
 from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import Topic
 
@@ -19,23 +14,6 @@ from .agent import agent_doubts
 from .app_log import AppLog
 
 logger = logging.getLogger(__name__)
-_AGAIN_S = 5.0  # a start that takes less logs nothing of its waiting
-
-
-@contextmanager
-def telling(what: str, again_s: float = _AGAIN_S) -> Iterator[None]:
-    """Log that *what* is still so, and for how long, until the block is left."""
-    begun, is_over = time.monotonic(), threading.Event()
-
-    def tell() -> None:
-        logger.info("%s, for %.0f s now", what, time.monotonic() - begun)
-
-    teller = start_periodic_task("waiting", again_s, is_over, tell)
-    try:
-        yield
-    finally:
-        is_over.set()
-        teller.join()
 
 
 def report_places(app: Any, log: AppLog, connection: AppNode) -> None:

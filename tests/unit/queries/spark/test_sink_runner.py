@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -126,6 +127,58 @@ def test_a_query_that_spark_cannot_end_is_told_and_may_be_stopped_again() -> Non
         hung.setattr(query, "stop", time_out)
         with pytest.raises(StreamError, match="'s' does not stop: failed to stop within 60000"):
             runner.stop()
+    runner.stop()
+
+    assert runner.state is SinkState.STOPPED
+
+
+class SlowStart:
+    """Spark that starts its query when it is told to."""
+
+    def __init__(self, query: ScriptedQuery) -> None:
+        self.query = query
+        self.goes_on = threading.Event()
+
+    def __call__(self, trigger: Mapping[str, Any]) -> ScriptedQuery:
+        assert self.goes_on.wait(patience(60))
+        return self.query
+
+
+@pytest.mark.proves("spark", "The call `stop()`")
+def test_stop_waits_for_a_query_that_still_starts_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opener = SlowStart(ScriptedQuery(None, None, stays=True))
+    runner = SinkRunner("s", opener, FAST)
+    runner.start_soon({})
+    told: list[str] = []
+
+    @contextmanager
+    def telling(what: str) -> Iterator[None]:
+        told.append(what)
+        opener.goes_on.set()
+        yield
+
+    monkeypatch.setattr(sink_runner, "telling", telling)
+    runner.stop()
+
+    assert told == ["sink s is being stopped and waits for Spark to start its query"]
+    assert opener.query.stopped.is_set()
+    assert runner.state is SinkState.STOPPED
+
+
+def test_a_query_that_never_starts_is_told_and_may_be_stopped_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opener = SlowStart(ScriptedQuery(None, None, stays=True))
+    runner = SinkRunner("s", opener, FAST)
+    runner.start_soon({})
+
+    monkeypatch.setattr(sink_runner, "_START_TIMEOUT_S", 0.05)
+    with pytest.raises(StreamError, match="'s' does not stop: it waited 0"):
+        runner.stop()
+    monkeypatch.undo()
+    opener.goes_on.set()
     runner.stop()
 
     assert runner.state is SinkState.STOPPED

@@ -72,3 +72,20 @@ def test_a_sink_that_failed_is_a_failed_start(app: App) -> None:
     with pytest.raises(StreamError, match=r"^sink lake failed: E: no \(x.py:3\)$"):
         service.await_start(threading.Event())
     service.stop()
+
+
+def test_sinks_that_do_not_stop_leave_their_reason(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stuck:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def run_until(self, stopping: threading.Event, _report: object) -> None:
+            assert stopping.wait(patience(60))
+            raise StreamError("sink 'lake' does not stop: it waited 300 s")
+
+    monkeypatch.setattr(sink_service, "SinkHost", Stuck)
+    service = SinkService(app)
+    service.start()
+    service.stop()
+    assert str(service.error) == "sink 'lake' does not stop: it waited 300 s"

@@ -58,10 +58,11 @@ def test_a_program_shows_its_start_unless_it_set_logging_up(set_up: str, shown: 
 
 
 class Beside:
-    """Sinks that fail when they have started, or do not."""
+    """Sinks that fail when they have started, or when they stop, or do not."""
 
-    def __init__(self, error: BaseException | None) -> None:
+    def __init__(self, error: BaseException | None, at_stop: StreamError | None = None) -> None:
         self.error: BaseException | None = error
+        self.at_stop = at_stop
         self.calls: list[str] = []
 
     def start(self, failed: Callable[[], object]) -> None:
@@ -70,6 +71,7 @@ class Beside:
 
     def stop(self) -> None:
         self.calls.append("stop")
+        self.error = self.at_stop or self.error
 
 
 @pytest.mark.proves(
@@ -101,3 +103,14 @@ def test_a_sink_that_failed_ends_the_program_with_its_reason(
         app.main()
     said = "app app: sink 'lake' failed for good" if isinstance(error, StreamError) else "ours"
     assert str(raised.value) == said
+
+
+def test_sinks_that_do_not_stop_end_the_program_with_one_line(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = make_app(node)
+    beside = Beside(None, StreamError("sink 'lake' does not stop: it waited 300 s"))
+    monkeypatch.setattr("rocketray.topology.app.app.sink_service", lambda _: beside)
+    with pytest.raises(SystemExit) as raised:
+        app.main()
+    assert str(raised.value) == "app app: sink 'lake' does not stop: it waited 300 s"
