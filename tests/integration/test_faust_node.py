@@ -332,7 +332,7 @@ def test_main_runs_a_node_agents_and_sinks_and_a_signal_ends_all_without_a_trace
         f"{report}app lakes logs to {data}/logs/app-lakes.",
         f"{report}agent note of app lakes is in group lakes-note: topic Clicks, tags '*'",
         f"{report}sink tell of app lakes: topic Clicks, tags '*'",
-        f"{report}app lakes is ready; agents: note (group lakes-note); on Spark start the sinks: tell",
+        f"{report}app lakes is ready; agents: note (group lakes-note); its sinks start on Spark: tell",
         "topology.app.running: app lakes is stopping",
     ):
         assert any(line.startswith(begin) for line in log), f"{begin}\n{program.output()}"

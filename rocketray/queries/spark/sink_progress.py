@@ -104,7 +104,7 @@ def _read_offsets(file: Path) -> Position | None:
 class ProgressLog:
     """Logs the first micro-batch of each sink, the last one of every ten seconds, and its catch-up.
 
-    An idle sink has no lines. One thread uses it.
+    Also that a sink still starts, every ten seconds. An idle sink has no lines. One thread uses it.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -119,7 +119,7 @@ class ProgressLog:
             line = _line(before, sink, is_due=now_s - time_s >= _LOG_EVERY_S)
             if line:
                 logger.info("sink %s %s", sink.name, line)
-            if line or sink.state is not SinkState.RUNNING:
+            if line or before is None or sink.state is not before.state:
                 self._logged[sink.name] = sink, now_s
 
 
@@ -128,6 +128,8 @@ def _line(before: SinkStatistics | None, sink: SinkStatistics, *, is_due: bool) 
     if sink.state is SinkState.FINISHED:
         is_new = before is None or before.state is not SinkState.FINISHED
         return f"has read all; its last was {_batch(sink)}" if is_new else ""
+    if sink.state is SinkState.STARTING and before is not None and is_due:
+        return "still starts on Spark"
     if sink.state is not SinkState.RUNNING:
         return ""
     if before is None or before.state is not SinkState.RUNNING:

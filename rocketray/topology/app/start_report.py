@@ -52,11 +52,13 @@ def report_start(app: Any) -> None:
             *(sink.name, app.conf.id, sink.topic, sink.chosen_filter()),
         )
     groups = ", ".join(f"{name} (group {member.group})" for name, _, member in members)
-    sinks = ", ".join(app.sinks)
-    logger.info(
-        "app %s is ready; agents: %s%s",
-        *(app.conf.id, groups or "none", sinks and f"; on Spark start the sinks: {sinks}"),
-    )
+    # Sinks read later: Spark takes seconds to start, and a minute on a busy machine.
+    sinks = app.sinks and f"its sinks start on Spark: {', '.join(app.sinks)}"
+    if sinks and not groups:
+        logger.info("app %s has no agents; %s", app.conf.id, sinks)
+    else:
+        rest = sinks and f"; {sinks}"
+        logger.info("app %s is ready; agents: %s%s", app.conf.id, groups or "none", rest)
     names = sorted(
         name
         for name, _, member in members

@@ -82,6 +82,21 @@ def test_a_sink_says_how_far_behind_it_is_then_every_ten_seconds_and_when_it_has
     assert said(caplog) == []
 
 
+@pytest.mark.proves("spark", "Progress in the log")
+def test_a_sink_that_waits_for_spark_says_so_every_ten_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    now_s = 100.0
+    log = ProgressLog(lambda: now_s)
+    for after_s in range(1, 26):
+        log.note([replace(RUNNING, state=SinkState.STARTING)])
+        now_s = 100.0 + after_s
+    assert said(caplog) == ["sink lake still starts on Spark"] * 2
+    log.note([RUNNING])
+    assert said(caplog) == ["sink lake reads Trade: first batch, 120,000 messages behind"]
+
+
 def test_a_sink_that_failed_or_ended_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     log = ProgressLog()

@@ -114,3 +114,16 @@ def test_sinks_that_do_not_stop_end_the_program_with_one_line(
     with pytest.raises(SystemExit) as raised:
         app.main()
     assert str(raised.value) == "app app: sink 'lake' does not stop: it waited 300 s"
+
+
+def test_an_app_of_sinks_alone_says_that_they_start(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("rocketray.topology.app.app.sink_service", lambda _: Beside(None))
+    app, _ = make_app(node)
+    app.sink("Trade", name="lake")(lambda frame, batch_id: None)
+    app.main()
+    assert any(
+        "app has no agents; its sinks start on Spark: lake" in line for line in caplog.messages
+    )
