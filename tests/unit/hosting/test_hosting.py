@@ -129,7 +129,7 @@ def test_hosts_may_take_as_long_as_their_stops_take_at_worst(
     for hosts in ([agents], [agents, sinks[0]], [sinks[1]]):
         host_actors.take_down(hosts)
     host_actors.take_down([sinks[1]], 60.0)
-    assert fake.timeouts == [60.0, 160.0, 320.0, 60.0]
+    assert fake.timeouts == [60.0, 300.0, 600.0, 60.0]
 
 
 def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
