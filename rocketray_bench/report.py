@@ -56,11 +56,6 @@ class Row:
     ceiling: str
 
 
-def counted(count: int, what: str) -> str:
-    """Return the number and the noun, as in ``1 queue`` and ``4 queues``."""
-    return f"{count:,} {what}{'s' * (count > 1)}"
-
-
 @contextmanager
 def bench_directory() -> Iterator[Path]:
     """Make a directory on this machine's disk that is deleted after the block."""

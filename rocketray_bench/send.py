@@ -15,13 +15,14 @@ from functools import partial
 
 from rocketray.actors.client.connection import Connection
 from rocketray.base.ack_mode import AckMode, durability_of
+from rocketray.base.quantity import counted
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.messaging.producers.producer_options import ManyOptions
 
 from .bench_node import bench_node
 from .orders import order_body, order_options, order_table
-from .report import BenchOptions, Row, counted
+from .report import BenchOptions, Row
 
 _QUEUES = (4, 1)
 _RECORD_BYTES = 260  # a record of this benchmark: key, two properties and unique key

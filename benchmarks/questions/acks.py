@@ -24,11 +24,12 @@ import numpy as np
 
 from rocketray.actors.client.connection import Connection
 from rocketray.base.ack_mode import AckMode
+from rocketray.base.quantity import counted
 from rocketray.message import Message
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray_bench.bench_node import bench_node, node_processor_s, processor_s
 from rocketray_bench.orders import TOPIC, order_body, order_options
-from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 _QUEUES = 4
 _PROCESSES_MAX = 8

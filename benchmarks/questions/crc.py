@@ -20,6 +20,7 @@ from unittest import mock
 
 from rocketray.actors.client.connection import Connection
 from rocketray.base.config import StoreConfig
+from rocketray.base.quantity import counted
 from rocketray.broker.filtering.filter_stream import sql_states
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
@@ -38,7 +39,7 @@ from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import QueueReader
 from rocketray_bench.bench_node import bench_node, node_processor_s, read_queues, touch_bodies
 from rocketray_bench.orders import BODY_BYTES, TOPIC, order_body, order_options, order_table
-from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 _BATCH = 1024
 _BATCHES_BETWEEN_PREPARATIONS = 16

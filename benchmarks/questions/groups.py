@@ -17,6 +17,7 @@ from functools import partial
 import pyarrow as pa
 
 from rocketray.actors.client.connection import Connection
+from rocketray.base.quantity import counted
 from rocketray.filters.subscription import Subscription
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.messaging.producers.producer import NodeProducer
@@ -30,7 +31,7 @@ from rocketray_bench.bench_node import (
 )
 from rocketray_bench.ceilings import Ceilings
 from rocketray_bench.orders import order_table
-from rocketray_bench.report import BenchOptions, Row, counted
+from rocketray_bench.report import BenchOptions, Row
 
 _ENTRY_BYTES = 20
 _RECORD_BYTES = 210

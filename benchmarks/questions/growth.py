@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from rocketray.base.config import StoreConfig
+from rocketray.base.quantity import counted
 from rocketray.hashing import tags_code
 from rocketray.runtime.clock import system_clock_ms
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 from rocketray_bench.orders import TOPIC
-from rocketray_bench.report import BenchOptions, Row, bench_directory, counted
+from rocketray_bench.report import BenchOptions, Row, bench_directory
 
 from .store import append_all, encoded_batches, key_of, recovery_seconds
 

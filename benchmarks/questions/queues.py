@@ -18,6 +18,7 @@ from functools import partial
 from rocketray.actors.client.actor_names import find_actor
 from rocketray.actors.client.connection import Connection
 from rocketray.base.cluster import DEFAULT_CLUSTER
+from rocketray.base.quantity import counted
 from rocketray.errors import ShardUnavailableError
 from rocketray.runtime.calls.endpoint import process_actor
 from rocketray.runtime.ray_process.ray_runtime import ray
@@ -29,7 +30,7 @@ from rocketray_bench.bench_node import (
     node_processor_s,
 )
 from rocketray_bench.orders import order_table
-from rocketray_bench.report import BenchOptions, Row, counted
+from rocketray_bench.report import BenchOptions, Row
 
 _QUEUES = (1, 16, 256, 4096, 10_000)
 _QUICK_QUEUES = (1, 16)

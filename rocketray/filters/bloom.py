@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pybloom_live
 from bitarray import bitarray
 
+from rocketray.base.quantity import counted
 from rocketray.errors import ConfigError
 from rocketray.hashing import signed_32
 
@@ -45,7 +46,8 @@ def bloom_parameters(f: int, n: int) -> BloomParameters:
     """
     if not 1 <= f <= 99 or n < 1:
         raise ConfigError(
-            f"invalid Bloom filter: {f} percent error (1 to 99 are allowed) and {n} strings"
+            f"invalid Bloom filter: {f} percent error (1 to 99 are allowed) and "
+            f"{counted(n, 'string')}"
         )
     error = f / 100.0
     k = math.ceil(math.log(error) / math.log(0.5))

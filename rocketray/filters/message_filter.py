@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketray.base.quantity import counted
 from rocketray.errors import PredicateError
 
 from .class_filter import batch_columns, load_predicate
@@ -129,7 +130,7 @@ class MessageFilter:
             raise self._failed(f"a batch of {len(batch)}", error) from error
         found = _truth_values(answer)
         if found is None or len(found) != len(batch):
-            what = f"a {type(answer).__name__}" if found is None else f"{len(found)} values"
+            what = f"a {type(answer).__name__}" if found is None else counted(len(found), "value")
             reason = f"it returned {what}, not an array with one boolean for each message"
             raise self._failed(f"a batch of {len(batch)}", reason)
         return found

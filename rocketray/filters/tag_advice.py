@@ -7,6 +7,7 @@ which no message has. There is no warning about a tag that a recent message has.
 from __future__ import annotations
 
 from rocketray.base.meant import meant
+from rocketray.base.quantity import counted
 from rocketray.message import TAGS
 
 from .sql92.advice import Advice, AdviceCode, Sample, tags_meant
@@ -36,7 +37,9 @@ def advise_tags(expression: str, sample: Sample | None = None) -> list[Advice]:
             close = next(iter(meant(tag, sorted(seen))), "")
             if tag not in found and (close or is_none_there):
                 instead = f"; did you mean {close}?" if close else ""
-                sentence = f"is the tag of none of the last {sample.count} messages{instead}"
+                sentence = (
+                    f"is the tag of none of the last {counted(sample.count, 'message')}{instead}"
+                )
                 found[tag] = Advice(AdviceCode.NEVER_SEEN, tag, sentence)
     return list(found.values())
 

@@ -83,8 +83,8 @@ def nodes_with(labels: Sequence[tuple[str, str]], num_cpus: float = 0) -> list[s
     large = [each for each in found if num_cpus <= _cpus(each)]
     if not large and num_cpus:
         raise ConfigError(
-            f"no machine of the Ray has {num_cpus:g} CPUs, which the app's SparkOptions reserve "
-            "(num_cpus); reserve fewer, or none"
+            f"no machine of the Ray has num_cpus={num_cpus:g}, which the app's SparkOptions "
+            "reserve; reserve fewer, or none"
         )
     left_out = {*without_cpus(labels)}
     ids = [each["Labels"][NODE_LABEL] for each in (large if num_cpus else found)]

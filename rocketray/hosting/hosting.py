@@ -20,6 +20,7 @@ from typing import Any
 
 import ray
 
+from rocketray.base.quantity import counted
 from rocketray.errors import ActorError, ConfigError
 from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.app.spark_need import needing_spark
@@ -107,8 +108,8 @@ def scale(
     if missing:
         if known is None:
             raise ConfigError(
-                f"none of the {len(hosts)} hosts of app {app!r} answers, for example because they "
-                f"are restarting; see: rocketray status {app}"
+                f"no host of app {app!r} answers, of {len(hosts)}: they may be restarting; "
+                f" see: rocketray status {app}"
             )
         start_hosts(known.plan, app, missing, is_given_up, detached=True)
     return take_down(hosts[consumers:])
@@ -222,7 +223,7 @@ def await_start(
 def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
     """Return why an app is not started again."""
     present = len([host for host in up if host.number != SINKS])
-    count = "1 host" if present == 1 else f"{present} hosts"
+    count = counted(present, "host")
     others = {host.status.plan.path for host in up if host.status is not None} - {path}
     if others:
         return (

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from rocketray.base.config import StoreConfig
+from rocketray.base.quantity import counted
 from rocketray.base.system_topics import SCHEDULE_TOPIC
 from rocketray.errors import (
     ConfigError,
@@ -180,8 +181,8 @@ class MessageStore:
         count = len(batch)
         if not count or count != len(batch.tags_codes):
             raise ConfigError(
-                f"topic {topic!r}: invalid batch: {count} records and {len(batch.tags_codes)} tags "
-                "codes; give at least one of each"
+                f"topic {topic!r}: invalid batch: {counted(count, 'record')} and "
+                f"{counted(len(batch.tags_codes), 'tags code')}; give at least one of each"
             )
         queue = None if batch.transaction & PREPARED else self._queues.get(topic, queue_id)
         keyed = batch.key_records[: 0 if batch.transaction == ROLLBACK else None]

@@ -138,7 +138,7 @@ def node(environ: dict[str, str], directory: Path) -> Iterator[CommandServer]:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=patience(90))
     assert process.returncode == 0, said.decode()
-    assert b"draining 1 hosts of apps" in said
+    assert b"draining 1 host of apps" in said
 
 
 @pytest.fixture

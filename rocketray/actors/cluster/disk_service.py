@@ -12,6 +12,7 @@ import logging
 import threading
 from datetime import UTC, datetime
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.base.system_topics import is_of_service
 from rocketray.broker.disks.copy_rounds import RoundProgress
 from rocketray.broker.disks.disks_api import DiskReport, MovedQueue
@@ -193,8 +194,9 @@ def _full(disk: str, home: Home, use: DiskUse) -> str:
 def _first_unavailable(home: Home, queues: int, place: Home, since: str) -> str:
     """Return what to do about the first disk, when the coordinator runs elsewhere."""
     return (
-        f"the first disk, {home.data} on {home.machine}, does not answer; its {queues} queues are "
-        f"unavailable, and the coordinator runs on {place.data} of {place.machine}, whose standby "
+        f"the first disk, {home.data} on {home.machine}, does not answer; its "
+        f"{counted(queues, 'queue')} {agreed(queues, 'are')} unavailable, and the coordinator runs "
+        f"on {place.data} of {place.machine}, whose standby "
         f"took it over at {since}, until the first disk's node starts there again, with the same "
         f"options: rocketray start --cluster {home.cluster} --register URL "
         f"--ray-address HOST:PORT --data {home.data}"
@@ -206,11 +208,13 @@ def _unavailable(disk: str, home: Home, queues: int) -> str:
     start = f"rocketray start --cluster {home.cluster} --join --ray-address HOST:PORT --data"
     if home.machine:
         return (
-            f"disk {disk}, {home.data} on {home.machine}, does not answer; its {queues} queues are "
-            f"unavailable: start its node there again with: {start} {home.data}"
+            f"disk {disk}, {home.data} on {home.machine}, does not answer; its "
+            f"{counted(queues, 'queue')} {agreed(queues, 'are')} unavailable: start its node there "
+            f"again with: {start} {home.data}"
         )
     return (
-        f"disk {disk}, restored from a backup of {home.data}, has not joined yet; its {queues} "
-        f"queues are unavailable: restore that backup, too, with: rocketray restore BACKUP "
+        f"disk {disk}, restored from a backup of {home.data}, has not joined yet; its "
+        f"{counted(queues, 'queue')} {agreed(queues, 'are')} unavailable: restore that backup, "
+        "too, with: rocketray restore BACKUP "
         f"--cluster {home.cluster} --data DIR, and start its node with: {start} DIR"
     )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketray.actors.client.actor_names import actor_or_none, find_actor
+from rocketray.base.quantity import agreed, counted
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.runtime.calls.endpoint import (
     COORDINATOR_NAME,
@@ -227,7 +228,8 @@ def stop_actors(home: Home) -> None:
             ray.get(stopped)
             if late:
                 raise ActorError(
-                    f"{len(late)} actors of {home.data} have not stopped in {_STOP_S} s"
+                    f"{counted(len(late), 'actor')} of {home.data} {agreed(len(late), 'have')} not "
+                    f"stopped in {_STOP_S} s"
                 )
 
 

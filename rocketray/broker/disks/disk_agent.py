@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.topic_files import check_store_host, remove_files
 from rocketray.errors import StoreError
@@ -95,7 +96,8 @@ class DiskAgent:
             if is_closed:
                 if differing := copy.differences(sums):
                     raise StoreError(
-                        f"{copy.directory}: {len(differing)} files differ from those of the queue, "
+                        f"{copy.directory}: {counted(len(differing), 'file')} "
+                        f"{agreed(len(differing), 'differ')} from those of the queue, "
                         f"such as {differing[0]}"
                     )
                 check_store_host(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from rocketray.base.quantity import counted
 from rocketray.runtime.ipc.control_page import ControlPage
 from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 
@@ -50,7 +51,11 @@ class ScanPosition:
         self.minimum = self._control.minimum()
         missed = max(self.minimum - self.next_offset, 0)
         if missed:
-            _LOG.warning("%s: %d messages were deleted before they were read", self._where, missed)
+            _LOG.warning(
+                "%s: %s deleted before the filter read them",
+                self._where,
+                counted(missed, "message"),
+            )
             self.next_offset = self.minimum
         self._end = min(self._control.visible(), self._stop)
         self._look_for_gaps()

@@ -11,6 +11,8 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocketray.base.quantity import counted
+
 # So the usual 65,530 maps are enough for 12,906 queues, and 20,000 open files for 9,950.
 _FILES_A_QUEUE, _MAPS_A_QUEUE = 2, 5  # 1 + 1 and 4 + 1: with messages, and with one producer
 _FILES_OF_PROCESS, _MAPS_OF_PROCESS = 100, 1000  # Python's, Ray's and the libraries'
@@ -63,7 +65,7 @@ def shortage(limits: ProcessLimits, process: str, queues: int) -> str | None:
     if not lacks:
         return None
     return (
-        f"shard process {process} has {queues} queues, and needs up to {'; and '.join(lacks)}; then "
-        "start the node again. Until then queues may stay closed; or create topics with processes "
-        "of their own (--queues-per-process)"
+        f"shard process {process} has {counted(queues, 'queue')}, and needs up to "
+        f"{'; and '.join(lacks)}; then start the node again. Until then queues may stay "
+        "closed; or create topics with processes of their own (--queues-per-process)"
     )

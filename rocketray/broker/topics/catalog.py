@@ -35,6 +35,7 @@ from rocketray.base.names import (
     check_queues_per_process,
     check_topic,
 )
+from rocketray.base.quantity import counted
 from rocketray.base.system_topics import is_emptied_by_service, is_internal_by_name
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.runtime.calls.endpoint import on_disk
@@ -236,8 +237,9 @@ class TopicConfig:
         ):
             if count != config.queues:
                 raise ConfigError(
-                    f"topics.json: topic {config.name!r} has {config.queues} queues "
-                    f"and {count} {what}; restore the file from a copy"
+                    f"topics.json: topic {config.name!r} has "
+                    f"{counted(config.queues, 'queue')}, and the number of its {what} is {count}; "
+                    "restore the file from a copy"
                 )
         return config
 
@@ -304,8 +306,8 @@ class TopicCatalog:
         hosts = existing.store_hosts if existing else ()
         if existing and queues < existing.queues and not is_on_each_disk(name):
             raise ConfigError(
-                f"topic {name!r} has {existing.queues} queues and cannot be reduced to {queues}: "
-                "messages would be lost; create a new topic instead"
+                f"topic {name!r} has {counted(existing.queues, 'queue')} and cannot be reduced to "
+                f"{queues}: messages would be lost; create a new topic instead"
             )
         internal = options.get("internal", False) or is_internal_by_name(name)
         present = () if existing is None else existing.disks or ("",) * existing.queues

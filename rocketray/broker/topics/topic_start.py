@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.errors import ShardUnavailableError, StreamError
 
 from .catalog import TopicConfig
@@ -101,8 +102,9 @@ class QueueStarter(Generic[PartT]):
                 running = end - fewest
                 raise ShardUnavailableError(
                     f"shard {self.topics}/{running}",
-                    f"{reason}; {running} of {self._queues} queues run, and no other has started "
-                    f"for {_PATIENCE_S:.0f} s; to start the rest, repeat the creation",
+                    f"{reason}; {running} of {counted(self._queues, 'queue')} "
+                    f"{agreed(running, 'run')}, and no other has started for "
+                    f"{_PATIENCE_S:.0f} s; to start the rest, repeat the creation",
                 )
 
     def _report(self, running: int) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, Unpack
 from rocketray.base.ack_mode import AckMode, check_ack, durability_of
 from rocketray.base.meant import refuse_unknown
 from rocketray.base.names import check_queue_count, check_topic
+from rocketray.base.quantity import counted
 from rocketray.base.system_topics import WAITING_QUEUES
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.runtime.calls.endpoint import COORDINATOR_NAME, Endpoint, waits
@@ -140,8 +141,8 @@ class Topics:
         existing = self.all().get(check_topic(topic))
         if existing is not None and queues not in (None, existing.queues):
             raise ConfigError(
-                f"topic {topic!r} exists and has {existing.queues} queues, not {queues}; leave "
-                "queues= out to take it as it is, or give it more with "
+                f"topic {topic!r} exists and has {counted(existing.queues, 'queue')}, not "
+                f"{queues}; leave queues= out to take it as it is, or give it more with "
                 f"topics.alter({topic!r}, {queues})"
             )
         return self.ensure(topic, wanted, on_progress=on_progress, **options)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.base.units import format_size
 from rocketray.broker.shards.process_limits import ProcessLimits
 from rocketray.runtime.ray_process.open_ray import CLOSE_RAY, OPEN_RAY
@@ -217,7 +218,7 @@ def check_limits(open_files: int | None, maps: int | None) -> Iterator[Finding]:
         files = "any number of" if open_files is None else f"{open_files}"
         said = f"{files} open files, {maps or 'unknown'} memory maps"
         queues = ProcessLimits(open_files, maps).queues()
-        enough = "" if queues is None else f": enough for {queues} queues in a process"
+        enough = "" if queues is None else f": enough for {counted(queues, 'queue')} in a process"
         yield Finding("limits", "ok", said + enough)
 
 
@@ -266,7 +267,9 @@ def check_niceness(values: Mapping[str, int]) -> Finding:
         return Finding(
             "niceness", "ok", "no node runs here; its own Ray runs it at normal priority"
         )
-    return Finding("niceness", "ok", f"{len(values)} processes of the node have normal priority")
+    count = len(values)
+    said = f"{counted(count, 'process')} of the node {agreed(count, 'have')} normal priority"
+    return Finding("niceness", "ok", said)
 
 
 def check_port(use: str, port: int, taken_by: str | None) -> Finding:
@@ -303,7 +306,8 @@ def check_stale(directories: Sequence[str], dead: Mapping[str, int]) -> Iterator
 
 def check_sessions(count: int, size: int, directory: str) -> Finding:
     """Check the logs of ended sessions of Ray, in bytes."""
-    said = f"{count} sessions of Ray in {directory} have {format_size(size)}"
+    said = f"{counted(count, 'session')} of Ray in {directory} {agreed(count, 'have')} "
+    said += format_size(size)
     if size > SESSIONS_BYTES_HIGH:
         return Finding(
             "ray's files", "warning", said, f"remove those of ended nodes: {directory}/session_2…"

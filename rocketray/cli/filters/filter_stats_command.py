@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketray.base.json_fields import json_fields
+from rocketray.base.quantity import agreed, counted
 from rocketray.cli.arguments.lookup_options import parse_since
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -100,7 +101,10 @@ def stats(
         seconds = time.monotonic() - begun_s
         stuck = connection.filters.statistics().stuck_calls
     if stuck:
-        progress(f"warning: {stuck} calls of predicates do not return; see predicateTimeouts")
+        progress(
+            f"warning: {counted(stuck, 'call')} of predicates {agreed(stuck, 'do')} not return; "
+            "see predicateTimeouts"
+        )
     if rate:
         _print_rates(chosen, before, seconds, common)
         return

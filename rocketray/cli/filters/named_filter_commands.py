@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.filter_choice import FilterNameArgument, FilterVersionArgument
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -20,7 +21,7 @@ from rocketray.cli.arguments.options import (
     WhereOption,
     chosen_subscription,
 )
-from rocketray.cli.terminal.output import TextTable, as_time, counted, print_line, progress
+from rocketray.cli.terminal.output import TextTable, as_time, print_line, progress
 from rocketray.errors import NodeElsewhereError, StoreError
 from rocketray.filters.filter_choice import FilterChoice
 from rocketray.runtime.machine import user_name

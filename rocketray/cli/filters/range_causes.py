@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.lookup_options import parse_bound
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions
@@ -79,7 +80,7 @@ class _Teller:
             self._told_s = now_s
         elif now_s - self._told_s >= _TOLD_S:
             self._told_s = now_s
-            progress(f"explained {done:,} of {total:,} messages")
+            progress(f"explained {done:,} of {counted(total, 'message')}")
 
 
 def _fields(group: str, topic: str, found: CauseTable) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.filter_choice import (
     FilterNameOption,
     FilterOptions,
@@ -246,13 +247,9 @@ def summary(counts: TailCounts) -> list[str]:
         lines.append(f"the first failure: {counts.error}")
     if counts.skipped:
         lines.append(
-            f"{_messages(counts.skipped)} not read, because the reader was slower than the "
-            "producers"
+            f"{counted(counts.skipped, 'message')} not read, because the reader was slower than "
+            "the producers"
         )
     if found.missed:
-        lines.append(f"{_messages(found.missed)} deleted before the tail read them")
+        lines.append(f"{counted(found.missed, 'message')} deleted before the tail read them")
     return lines
-
-
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count:,} messages"

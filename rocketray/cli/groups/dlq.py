@@ -10,6 +10,7 @@ import typer
 from rocketray.base.json_fields import json_fields
 from rocketray.base.marks import FAILURE_REASON, mark
 from rocketray.base.names import DEAD_LETTER_PREFIX
+from rocketray.base.quantity import agreed, counted
 from rocketray.broker.retries.retry_records import topic_of
 from rocketray.cli.arguments.messages import one_line
 from rocketray.cli.arguments.node import ask
@@ -21,7 +22,7 @@ from rocketray.cli.arguments.options import (
     chosen_subscription,
     tell_doubts_of,
 )
-from rocketray.cli.terminal.output import counted, table_of
+from rocketray.cli.terminal.output import table_of
 from rocketray.filters.filter_choice import FilterChoice
 from rocketray.services.admin.dead_letter_calls import letters_by_calls, redrive_by_calls
 from rocketray.views.message_records import letter_record, printable
@@ -98,7 +99,7 @@ def show(
                 one_line(letter),
                 f"from {topic_of(letter)}",
                 "redriven" if is_redriven else "-",
-                f"{letter.reconsume_times} attempts",
+                counted(letter.reconsume_times, "attempt"),
                 printable(mark(letter, FAILURE_REASON) or "-"),
             )
             common.emit(letter_record(letter, is_redriven=is_redriven), "  ".join(parts))
@@ -141,7 +142,7 @@ def redrive(
         else:
             count = _redrive(node, group, subscription, topic, limit)
     record = {"group": group, "count": count, "dryRun": dry_run}
-    verb = "would be" if dry_run else "is" if count == 1 else "are"
+    verb = "would be" if dry_run else agreed(count, "are")
     text = f"{counted(count, 'dead letter')} of group {group} {verb} redelivered"
     common.emit(record, text)
 

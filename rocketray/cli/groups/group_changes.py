@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.completions import complete_topics
 from rocketray.cli.arguments.filter_choice import FilterOptions, filter_on_node
 from rocketray.cli.arguments.filter_diffs import diff_lines
@@ -26,7 +27,7 @@ from rocketray.cli.arguments.options import (
     tell_doubts_of,
     tell_note,
 )
-from rocketray.cli.terminal.output import counted, progress, table_of
+from rocketray.cli.terminal.output import progress, table_of
 from rocketray.errors import ConfigError, StreamError
 from rocketray.runtime.machine import user_name
 from rocketray.views.message_records import diff_record

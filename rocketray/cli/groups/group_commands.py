@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     CommonOptions,
@@ -16,7 +17,7 @@ from rocketray.cli.arguments.options import (
     OptionalGroupArgument,
     chosen_groups,
 )
-from rocketray.cli.terminal.output import TextTable, as_time, counted, table_of
+from rocketray.cli.terminal.output import TextTable, as_time, table_of
 from rocketray.errors import ConfigError, StreamError
 from rocketray.views.node_records import group_record, progress_record, progress_rows
 

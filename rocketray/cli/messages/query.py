@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rocketray.base.names import disk_words
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.lookup_options import (
     MAX_DEFAULT,
     BeginOption,
@@ -19,7 +20,7 @@ from rocketray.cli.arguments.lookup_options import (
 from rocketray.cli.arguments.messages import print_found
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions, TopicArgument
-from rocketray.cli.terminal.output import counted, progress
+from rocketray.cli.terminal.output import progress
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.views.lookups import found_by_id, found_by_unique_key
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from rocketray.base.environment import process_environ
-from rocketray.cli.terminal.output import counted, progress
+from rocketray.base.quantity import counted
+from rocketray.cli.terminal.output import progress
 from rocketray.errors import ConfigError
 from rocketray.hosting.app_path import load_app, source_of
 from rocketray.hosting.code_archive import CodeArchive, pack_code

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocketray.base.json_fields import json_fields
 from rocketray.base.names import RETRY_PREFIX
-from rocketray.cli.terminal.output import TextTable, as_time, counted, emit
+from rocketray.base.quantity import counted
+from rocketray.cli.terminal.output import TextTable, as_time, emit
 from rocketray.hosting.host_status import STATUS_TIMEOUT_S
 
 if TYPE_CHECKING:

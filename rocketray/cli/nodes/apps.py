@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.completions import complete_apps
 from rocketray.cli.arguments.found_hosts import apps_of, host_of_member
 from rocketray.cli.arguments.node import ask, connect
 from rocketray.cli.arguments.options import CommonOptions
-from rocketray.cli.terminal.output import counted, progress
+from rocketray.cli.terminal.output import progress
 from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ActorError, ConfigError
 from rocketray.runtime.signal_handlers import stop_signals

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.broker.disks.joined_cluster import read_joined
 from rocketray.cli.arguments.directories import refuse_cluster
 from rocketray.cli.arguments.options import DATA_DEFAULT, CommonOptions, DataOption, JsonOption
-from rocketray.cli.terminal.output import as_time, counted, emit
+from rocketray.cli.terminal.output import as_time, emit
 from rocketray.runtime.clock import system_clock_ms
 
 if TYPE_CHECKING:

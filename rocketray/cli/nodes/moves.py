@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.broker.topics.placement import DiskSpace, QueueMove, drained, rebalanced
 from rocketray.broker.topics.service_queues import may_move
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions
-from rocketray.cli.terminal.output import counted, print_line, progress
+from rocketray.cli.terminal.output import print_line, progress
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:

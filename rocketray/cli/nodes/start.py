@@ -18,6 +18,7 @@ import typer
 
 from rocketray.actors.cluster.node_options import NodeOptions
 from rocketray.base.cluster import CLUSTER_VARIABLE, DEFAULT_CLUSTER
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.node import RAY_LOG, chosen_cluster, ray_stderr_in_file
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
 from rocketray.cli.terminal.output import emit, progress
@@ -233,6 +234,6 @@ def _take_apps_down(cluster: str) -> None:
 
     hosts = find_hosts(cluster)
     if hosts:
-        progress(f"draining {len(hosts)} hosts of apps")
+        progress(f"draining {counted(len(hosts), 'host')} of apps")
         for sentence in take_down(hosts, _APPS_STOP_S):
             progress(sentence)

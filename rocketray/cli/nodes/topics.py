@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 import typer
 
 from rocketray.base.ack_mode import ACK_PROMISES, AckMode
+from rocketray.base.quantity import counted
 from rocketray.base.units import format_bytes, format_duration
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
@@ -19,7 +20,7 @@ from rocketray.cli.arguments.options import (
     QueuesOption,
     TopicArgument,
 )
-from rocketray.cli.terminal.output import TextTable, counted, progress
+from rocketray.cli.terminal.output import TextTable, progress
 from rocketray.cli.terminal.quantities import (
     parse_bytes,
     parse_duration,
@@ -166,13 +167,13 @@ def create(
             )
         if exists and wait.started:
             progress(
-                f"topic {topic} existed, with {wait.started} of its {config.queues} queues "
-                "missing; all of them run now"
+                f"topic {topic} existed, with {wait.started} of its "
+                f"{counted(config.queues, 'queue')} missing; all of them run now"
             )
         if config.queues != queues:
             raise ConfigError(
-                f"topic {topic!r} exists with {config.queues} queues, not {queues}; add queues "
-                f"with: rocketray topics alter {topic} --queues N"
+                f"topic {topic!r} exists with {counted(config.queues, 'queue')}, not {queues}; "
+                f"add queues with: rocketray topics alter {topic} --queues N"
             )
         if bitmaps is not None and (wait.started or not exists):
             config = connection.topics.set_bitmaps(topic, bitmaps)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.base.units import format_size
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions
@@ -50,7 +51,7 @@ def topology(
     }
     if svg is not None:
         svg.write_text(topology_svg(disks, by_topic), "utf-8")
-        print_line(f"{svg}: {len(disks)} disks")
+        print_line(f"{svg}: {counted(len(disks), 'disk')}")
         return
     records = [{key: value for key, value in disk.items() if key != "name"} for disk in disks]
     records += [

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 from xml.sax.saxutils import escape
 
+from rocketray.base.quantity import counted
 from rocketray.base.units import format_size
 
 _WIDTH, _GAP, _PAD, _LINE = 340, 20, 14, 20  # pixels: a card, between cards, inside, a line
@@ -59,7 +60,7 @@ def topology_svg(
         x += _WIDTH + 2 * _PAD + _GAP
         bottom = max(bottom, y)
     size = f'width="{x}" height="{bottom + _GAP}" viewBox="0 0 {x} {bottom + _GAP}"'
-    label = f"{len(disks)} disks with the queues of {len(topics)} topics"
+    label = f"{counted(len(disks), 'disk')} with the queues of {counted(len(topics), 'topic')}"
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     return "\n".join([head, f"<style>{_STYLE}</style>", *parts, "</svg>", ""])
 

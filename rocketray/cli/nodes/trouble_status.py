@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketray.cli.terminal.output import counted, emit
+from rocketray.base.quantity import counted
+from rocketray.cli.terminal.output import emit
 
 from .app_status import host_fields
 

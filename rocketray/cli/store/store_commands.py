@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.lookup_options import (
     BeginOption,
     EndOption,
@@ -162,10 +163,10 @@ def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
     yield "first stored", as_time(found["firstStoreTime"], exact=True)
     yield "last stored", as_time(found["lastStoreTime"], exact=True)
     for name, files in found["files"].items():
-        yield name, f"{files['count']} files, {files['bytes']} bytes"
+        yield name, f"{counted(files['count'], 'file')}, {files['bytes']} bytes"
     for file in found["index"]:
         begin, end = (as_time(file[f"{edge}StoreTime"], exact=True) for edge in ("begin", "end"))
-        yield f"index/{file['file']}", f"{file['keys']} keys, {begin} to {end}"
+        yield f"index/{file['file']}", f"{counted(file['keys'], 'key')}, {begin} to {end}"
     for name, value in found["settings"].items():
         yield name, value
     origin = found["indexHashSlotsFrom"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.options import JsonOption
 from rocketray.cli.arguments.store_directory import (
     DirectoryArgument,
@@ -174,7 +175,7 @@ def _shown_verification(found: dict[str, Any]) -> Iterator[str | TextTable]:
     yield TextTable(("what", "value"), _rows(shown))
     for problem in found["problems"]:
         yield f"{problem['file']}: at {problem['offset']}: {problem['problem']}"
-    yield f"{len(found['problems'])} problems" if found["problems"] else "no problems"
+    yield counted(len(found["problems"]), "problem") if found["problems"] else "no problems"
 
 
 def _recovery_record(path: Path, store: MessageStore, report: RecoveryReport) -> dict[str, Any]:

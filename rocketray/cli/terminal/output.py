@@ -156,11 +156,6 @@ def progress(text: str) -> None:
     sys.stderr.flush()
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: "1 queue", "2 queues"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def as_time(time_ms: int | None, *, exact: bool = False) -> str | None:
     """Return a local time, to the second or, if *exact*, to the millisecond."""
     if time_ms is None:

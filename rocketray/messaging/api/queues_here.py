@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.broker.disks.joined_cluster import read_joined
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.errors import NodeElsewhereError, ShardUnavailableError
@@ -41,9 +42,11 @@ class QueuesHere:
         if not self.elsewhere:
             return ""
         numbers = ", ".join(map(str, self.elsewhere))
+        here, all_queues = len(self.queues), len(self.queues) + len(self.elsewhere)
         return (
-            f"{len(self.queues)} of {len(self.queues) + len(self.elsewhere)} queues of topic "
-            f"{self.topic} were read; {numbers} are on other disks; see: rocketray topology"
+            f"{here} of {counted(all_queues, 'queue')} of topic {self.topic} "
+            f"{agreed(here, 'were')} read; {numbers} {agreed(len(self.elsewhere), 'are')} on other "
+            "disks; see: rocketray topology"
         )
 
 

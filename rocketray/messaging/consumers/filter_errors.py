@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from rocketray.base.quantity import counted
 from rocketray.errors import FilterEvaluationError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -40,9 +41,9 @@ class FilterErrorLog:
         if count >= self._next_count:
             self._next_count = 10 ** len(str(count))
             _LOG.warning(
-                "group %s: the SQL filter failed on %d messages of topic %s so far; see: rocketray "
+                "group %s: the SQL filter failed on %s of topic %s so far; see: rocketray "
                 "filter stats %s",
-                *(self._group, count, self._topic, self._group),
+                *(self._group, counted(count, "message"), self._topic, self._group),
             )
 
     def _tell(self, subscription: Subscription, queue_id: int, queue_offset: int) -> None:

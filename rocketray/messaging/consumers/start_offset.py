@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from rocketray.base.quantity import counted
 from rocketray.store.reading.pull import GetMessageStatus
 
 _LOG = logging.getLogger(__name__)
@@ -32,9 +33,9 @@ class NextBegin(NamedTuple):
         """Log the fault of *offset*, if it has one."""
         if self.illegal is not None:
             _LOG.warning(
-                "%s/%d: offset %d of group %s is out of range (%s); continuing at %d, %d messages "
-                "missed",
-                topic, queue_id, offset, group, self.illegal.name, self.queue_offset, self.missed,
+                "%s/%d: offset %d of group %s is out of range (%s); continuing at %d, %s missed",
+                topic, queue_id, offset, group, self.illegal.name, self.queue_offset,
+                counted(self.missed, "message"),
             )  # fmt: skip
 
 

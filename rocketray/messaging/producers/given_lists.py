@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from rocketray.base.quantity import counted
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import (
     KEYS,
@@ -71,8 +72,8 @@ class GivenLists:
             )
         if len(texts) != len(self.bodies):
             raise InvalidMessageError(
-                f"{what} has {len(texts)} entries for {len(self.bodies)} bodies; give a string for "
-                "all messages, or a list with one for each"
+                f"{what} has {counted(len(texts), 'entry')} for {counted(len(self.bodies), 'body')}; "
+                "give a string for all messages, or a list with one for each"
             )
 
     def sharding_keys(self) -> Texts | None:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rocketray.base.names import check_group, check_topic
+from rocketray.base.quantity import counted
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
@@ -105,7 +106,7 @@ class FetchSessions:
             sessions = self._sessions.items()
             idle = [name for name, one in sessions if one.called_s < since_s and not one.is_called]
         if idle:
-            _LOG.info("%d members on other nodes fetch no more", len(idle))
+            _LOG.info("%s on other nodes: idle, and closed", counted(len(idle), "fetching member"))
         self._drop(idle)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from rocketray.base.cluster import Cluster, chosen_node
+from rocketray.base.quantity import counted
 from rocketray.errors import ConfigError, StreamError
 from rocketray.queries.ranges.topic_choice import named
 from rocketray.queries.ranges.topic_queues import TopicQueues
@@ -218,7 +219,7 @@ class SinkHost:
                 raise StreamError(
                     f"sink {runner.name!r} "
                     + (
-                        f"failed for good after {runner.restarts} restarts"
+                        f"failed for good after {counted(runner.restarts, 'restart')}"
                         if runner.has_run
                         else "does not start"
                     )

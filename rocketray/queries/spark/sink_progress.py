@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rocketray.base.quantity import counted
 from rocketray.topology.app.sink_statistics import SinkState, SinkStatistics
 
 Position = Mapping[str, Mapping[str, int]]
@@ -144,10 +145,10 @@ def _batch(sink: SinkStatistics) -> str:
     if sink.batch_id is None:
         return "no batch"
     rate = "" if not sink.rows_per_s else f" at {sink.rows_per_s:,.0f} rows/s"
-    return f"batch {sink.batch_id} with {sink.batch_rows:,} rows{rate}"
+    return f"batch {sink.batch_id} with {counted(sink.batch_rows or 0, 'row')}{rate}"
 
 
 def _behind(sink: SinkStatistics) -> str:
     if sink.lag is None:
         return "from its starting offsets"
-    return "up to date" if sink.lag == 0 else f"{sink.lag:,} messages behind"
+    return "up to date" if sink.lag == 0 else f"{counted(sink.lag, 'message')} behind"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rocketray.base.ack_mode import Durability
+from rocketray.base.quantity import counted
 from rocketray.base.system_topics import is_system_topic
 from rocketray.broker.shards.shard_api import ShardApi, call_ends_ms
 from rocketray.broker.topics.catalog import TopicConfig
@@ -128,8 +129,8 @@ class Importer:
             existing = self._target.topics.all().get(topic)
             if existing is not None and existing.queues < there[topic]:
                 raise ConfigError(
-                    f"topic {topic!r} has {existing.queues} queues, and {there[topic]} in "
-                    f"{self._source.directory}; give it more with: "
+                    f"topic {topic!r} has {counted(existing.queues, 'queue')}, and "
+                    f"{there[topic]} in {self._source.directory}; give it more with: "
                     f"rocketray topics alter {topic} --queues {there[topic]}"
                 )
         for topic in chosen:  # all are checked before one is created

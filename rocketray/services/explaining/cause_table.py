@@ -20,6 +20,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.base.system_topics import is_system_topic
 from rocketray.broker.filtering.block_verdicts import REASONS, BlockVerdicts
 from rocketray.broker.filtering.filter_stream import SCAN_MAX
@@ -241,7 +242,8 @@ class _Table:
         lost = len(entries) - len(entries.without_holes())
         if lost:
             where = f"queue {view.queue_id}, from offset {entries.queue_offsets[0]}"
-            self.notes.append(f"{where}: {lost} messages were lost by damage, and are not counted")
+            missing = f"{counted(lost, 'message')} {agreed(lost, 'were')} lost by damage"
+            self.notes.append(f"{where}: {missing}, and {agreed(lost, 'are')} not counted")
 
     def _stretches(self, view: QueueView, start: int, stop: int) -> Iterator[_Stretch]:
         if start >= stop:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rocketray.base.quantity import counted
 from rocketray.broker.shards.shard_api import StoredFacts
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.verdict_values import ExplainStep, FilterReason, FilterVerdict
@@ -281,9 +282,7 @@ def _distance(queue_offset: int, offset: int) -> str:
     count = queue_offset - offset
     if not count:
         return f"the group is at offset {offset}, so this is the next message that it finishes"
-    return (
-        f"the group is at offset {offset}, {count} {'place' if count == 1 else 'places'} before it"
-    )
+    return f"the group is at offset {offset}, {counted(count, 'place')} before it"
 
 
 def _times(count: int) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.base.quantity import agreed, counted
 from rocketray.broker.retries.dead_letter_api import LetterBox
 from rocketray.groups.group_descriptions import GroupDescription
 
@@ -152,7 +153,7 @@ def _of_letters(boxes: Iterable[LetterBox]) -> Iterator[Trouble]:
             because = f"; the newest failed with {_short(box.newest_reason)}"
             yield Trouble(
                 TroubleKind.LETTERS,
-                f"{_messages(waiting, 'dead letter')} of group {box.group} "
+                f"{counted(waiting, 'dead letter')} of group {box.group} "
                 f"{'wait' if waiting > 1 else 'waits'} for a decision"
                 f"{because if box.newest_reason else ''}",
                 f"see them with: rocketray dlq show {box.group}; deliver them again with: "
@@ -170,7 +171,7 @@ def _of_group(readings: HealthReadings, group: GroupDescription) -> Iterator[Tro
     if errors := group.counters.errors:
         yield Trouble(
             TroubleKind.FILTER,
-            f"the filter of group {group.group} failed on {_messages(errors)} of topic "
+            f"the filter of group {group.group} failed on {counted(errors, 'message')} of topic "
             f"{group.topic} since the node started",
             f"see which errors with: rocketray filter stats {group.group}",
             *place,
@@ -183,7 +184,7 @@ def _of_group(readings: HealthReadings, group: GroupDescription) -> Iterator[Tro
     if isinstance(lag, str) or not lag.count:
         return
     count, oldest_ms = lag.count, lag.age_ms(readings.node.time_ms) or 0
-    waits = f"{_messages(count)} of topic {group.topic} {'wait' if count > 1 else 'waits'}"
+    waits = f"{counted(count, 'message')} of topic {group.topic} {agreed(count, 'wait')}"
     if oldest_ms:  # of all unread messages, whether they match the filter or not
         waits += f", and the oldest unread message is {duration(oldest_ms / 1000)} old"
     growth = readings.growth.get(place)
@@ -235,10 +236,6 @@ def _held(group: GroupDescription) -> Trouble:
         group.topic,
         held,
     )
-
-
-def _messages(count: int, what: str = "message") -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _short(reason: str | None) -> str:

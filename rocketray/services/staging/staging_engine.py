@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.broker.retries.deliveries import LOOK_MS, OutboundDeliveries, Place, Submit, at_once
 from rocketray.errors import ShardUnavailableError, StoreError, StreamError
 from rocketray.runtime.files.fragment_file import (
@@ -241,7 +242,8 @@ class StagingEngine:
         """
         found = [str(error) for error in self._ledger.damaged.values()]
         if lost := self._counts["lost"]:
-            found.insert(0, f"{lost} messages of decided batches are lost: see the gateway's log")
+            count = f"{counted(lost, 'message')} of decided batches {agreed(lost, 'are')}"
+            found.insert(0, f"{count} lost: see the gateway's log")
         decided = [
             BatchName(state.writer, batch.number)
             for state in self._ledger
@@ -369,8 +371,8 @@ class StagingEngine:
 
     def _note_lost(self, name: str, messages: int) -> None:
         _LOG.error(
-            "%d messages are lost: fragment %s was decided, and is missing or damaged",
-            messages,
+            "%s lost: fragment %s was decided, and is missing or damaged",
+            counted(messages, "message"),
             name,
         )
         self._counts["lost"] += messages

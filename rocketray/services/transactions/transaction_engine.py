@@ -30,6 +30,7 @@ from functools import partial
 from typing import Protocol
 
 from rocketray.base.marks import PRODUCER_GROUP
+from rocketray.base.quantity import counted
 from rocketray.base.system_topics import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketray.base.transaction import (
     Decision,
@@ -397,7 +398,11 @@ class TransactionEngine:
             try:
                 self._op_next = self._log.store(op_message(part)) + 1
             except StreamError as error:
-                _LOG.warning("the end of %d transactions is not recorded yet: %s", len(part), error)
+                _LOG.warning(
+                    "the end of %s is not recorded yet: %s",
+                    counted(len(part), "transaction"),
+                    error,
+                )
                 return False
             for offset in part:
                 outcome = self._decided.pop(offset).outcome

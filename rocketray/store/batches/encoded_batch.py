@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.quantity import counted
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import crc32, tags_code
 from rocketray.kernels.append import is_whole_batch
@@ -199,8 +200,8 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     key_records = _aligned(buffer, np.int32, keys, at + 4 * keys)
     if not is_whole_batch(sizes, key_records, total):
         raise InvalidMessageError(
-            f"the record sizes or key numbers of a packed batch of {records} records disagree "
-            f"with its {total} bytes"
+            f"the record sizes or key numbers of a packed batch of {counted(records, 'record')} "
+            f"disagree with its {total} bytes"
         )
     raw = np.frombuffer(buffer, np.uint8, total, at + 8 * keys)
     [epoch] = _EPOCH.unpack_from(buffer, len(buffer) - _EPOCH.size) if has_owner else (0,)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketray.base.marks import KEYS, TAGS, UNIQUE_KEY, is_refused, refusal, refused_names
+from rocketray.base.quantity import counted
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.kernels.texts import ANY_TEXT, KEY_TEXT, TAG_TEXT, first_bad_text
 from rocketray.message import stored_key
@@ -138,7 +139,9 @@ def _unique_spans(unique_ids: Any, count: int) -> Spans:
     else:
         spans = text_column("unique_ids", _one_array(unique_ids))
     if len(spans) != count:
-        raise ConfigError(f"there are {count} rows and {len(spans)} unique ids; give one a row")
+        raise ConfigError(
+            f"{counted(count, 'row')} and {counted(len(spans), 'unique id')}: give one a row"
+        )
     if (spans.sizes < 0).any():
         raise ConfigError("a unique id is null; give one for every row or none at all")
     _check_texts("unique id", spans, KEY_TEXT)

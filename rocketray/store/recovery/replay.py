@@ -20,6 +20,7 @@ from itertools import pairwise, zip_longest
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.quantity import agreed, counted
 from rocketray.kernels.layout import RECORD_MIN_BYTES
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
@@ -199,7 +200,9 @@ class Replay:
         holes = [hole for hole in self.holes if after <= hole.start < before]
         if not holes:
             # No hole is known there, so it is whole records whose queue or queue offset is wrong.
-            holes = [Hole(after, before, f"{count} messages of one queue are missing here")]
+            are = agreed(count, "are")
+            what = f"{counted(count, 'message')} of one queue {are} missing here"
+            holes = [Hole(after, before, what)]
             self.holes += holes
         offsets = holes[0].start + np.arange(count, dtype=np.int64)
         sizes: npt.NDArray[np.int32] = np.full(count, HOLE_SIZE, np.int32)

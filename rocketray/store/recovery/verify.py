@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.base.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.base.quantity import agreed, counted
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.checkpoint import Checkpoint
 from rocketray.store.files.mapped_file_queue import segment_name
@@ -184,13 +185,15 @@ class _Marks:
             yield self._problem(self._first + number, "the entry points to no record of this queue")
         if len(lost) > _SHOWN_OF_A_KIND:
             more = len(lost) - _SHOWN_OF_A_KIND
-            yield self._problem(self._first, f"{more} more entries point to no record")
+            what = f"{counted(more, 'more entry')} {agreed(more, 'point')} to no record"
+            yield self._problem(self._first, what)
         end = self.queue.max_offset
         offsets, sizes, codes = self.queue.columns(end, self.queue.files.end // ENTRY_BYTES)
         stray = np.flatnonzero((offsets != 0) | (sizes != 0) | (codes != 0))
         if len(stray):
             where = end + int(stray[0])
-            what = f"{len(stray)} entries follow the last one of a record"
+            count = len(stray)
+            what = f"{counted(count, 'entry')} {agreed(count, 'follow')} the last one of a record"
             yield self._problem(where, f"{what}; the log ends at {log.max_offset}")
 
     def _problem(self, queue_offset: int, what: str) -> Problem:
@@ -235,7 +238,8 @@ class _Keys:
     def leftovers(self) -> list[Problem]:
         """Return the first key that is missing or different, or keys of no record."""
         if not self._problems and self._next < len(self._hashes):
-            what = f"{len(self._hashes) - self._next} keys belong to no record"
+            count = len(self._hashes) - self._next
+            what = f"{counted(count, 'key')} {agreed(count, 'belong')} to no record"
             return [self._problem(self._next, what)]
         return self._problems
 
@@ -280,6 +284,7 @@ def _chain_problems(file: IndexFile) -> list[Problem]:
     ]
     used = int(np.count_nonzero(newest))
     if file.header().slots_used != used:
-        what = f"its header counts {file.header().slots_used} slots in use, and there are {used}"
+        counts = counted(file.header().slots_used, "slot")
+        what = f"its header counts {counts} in use, and the true number is {used}"
         problems.append(Problem(str(file.path), 32, what))  # its place in the header
     return problems

@@ -28,6 +28,7 @@ from faust.types.tuples import TP
 
 from rocketray.base.ack_mode import AckMode
 from rocketray.base.delay import Delay
+from rocketray.base.quantity import counted
 from rocketray.base.recall import RecallHandle
 from rocketray.errors import OwnerFencedError, ShardUnavailableError
 from rocketray.message import Message
@@ -199,11 +200,15 @@ class Outbox(OfOneProcess, what="app"):
     def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
         topic = group[0].message.topic
         if isinstance(error, OwnerFencedError):
-            logger.warning("topic %s: %d changes were not stored: %s", topic, len(group), error)
+            logger.warning(
+                "topic %s: %s not stored: %s", topic, counted(len(group), "change"), error
+            )
             if self.on_fenced is not None and group[0].queue_id is not None:
                 self.on_fenced(group[0].queue_id, group[0].owner_epoch)
         else:
-            logger.error("topic %s: %d messages were not stored: %s", topic, len(group), error)
+            logger.error(
+                "topic %s: %s not stored: %s", topic, counted(len(group), "message"), error
+            )
             self._failure = self._failure or error
         for pending in group:
             if not pending.future.done():

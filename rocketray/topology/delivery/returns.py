@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from rocketray.base.marks import REAL_TOPIC
 from rocketray.base.names import RETRY_PREFIX
+from rocketray.base.quantity import counted
 from rocketray.base.system_topics import WAITING_QUEUES, is_of_service
 from rocketray.broker.retries.deliveries import Place
 from rocketray.broker.retries.retry_records import RETRY_QUEUES, SentBack, in_queue
@@ -148,7 +149,7 @@ class Returns:
                 if batch:
                     await self._store(connection, batch)
             except (ShardUnavailableError, OSError) as error:
-                logger.warning("%d messages are not sent back yet: %s", len(batch), error)
+                logger.warning("%s not sent back yet: %s", counted(len(batch), "message"), error)
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:  # one failure must not end the task of all
                 if len(batch) > 1:

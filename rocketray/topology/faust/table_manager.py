@@ -30,6 +30,7 @@ from faust.tables.recovery import Recovery
 from faust.types.tuples import TP
 from mode import Service
 
+from rocketray.base.quantity import counted
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.messaging.api.queue_owners import fence_queue
@@ -224,7 +225,9 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             if queue_id in self._reading or queue_id in others:
                 count += await self._recover_part(table, queue_id)
         if count:
-            logger.info("table %s: %d changes read from its changelog", table.name, count)
+            logger.info(
+                "table %s: %s read from its changelog", table.name, counted(count, "change")
+            )
         owned = self._recovered | self._reading
         tps = {TP(table.changelog_topic_name, queue_id) for queue_id in owned}
         await table.on_recovery_completed(tps, set())
@@ -302,11 +305,11 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         if count is None or count == table.changelog_queues:
             return
         if table.changelog_queues is not None:
+            held = counted(table.changelog_queues, "queue")
             raise PartitionsMismatch(
-                f"table {table.name} has {table.changelog_queues} queues and topic {source} has "
-                f"{count}: a part of a table belongs to one queue number; send the messages "
-                f"through a topic of {table.changelog_queues} queues (group_by), or give the "
-                "table another name"
+                f"table {table.name} has {held} and topic {source} has {count}: a part of a table "
+                f"belongs to one queue number; send the messages through a topic of {held} "
+                "(group_by), or give the table another name"
             )
         table.changelog_queues = count
 

@@ -29,6 +29,7 @@ from typing import Any, Self
 from faust.transport.consumer import Consumer
 from faust.types.tuples import TP, ConsumerMessage
 
+from rocketray.base.quantity import counted
 from rocketray.broker.topics.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import StoredMessage
@@ -225,7 +226,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             if left != waiting:
                 waiting, end = left, self.loop.time() + quiet_s
         if waiting:
-            self.log.warning("%d events were not acknowledged; they are redelivered", waiting)
+            self.log.warning("%s not acknowledged, to be redelivered", counted(waiting, "event"))
             self._unacked_messages.clear()
 
     # Offsets

@@ -25,6 +25,7 @@ from rocketray.base.delay import DelayOptions, delay_of
 from rocketray.base.marks import KEYS, OF_THE_KEY, SHARDING_KEY, TAGS, taken_on
 from rocketray.base.names import check_topic
 from rocketray.base.property_text import property_text
+from rocketray.base.quantity import counted
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.message import Message, check_keys, stored_key
 from rocketray.messaging.producers.queue_selector import QueueSelector, select_queue
@@ -483,9 +484,9 @@ class Declarations:
             self._queue_counts[topic] = None if config is None else config.queues
         if config is not None and queues is not None and config.queues < queues:
             logger.warning(
-                "topic %s has %d queues, and the app declares %d; give it more with: "
+                "topic %s has %s, and the app declares %d; give it more with: "
                 "rocketray topics alter %s --queues %d",
-                topic, config.queues, queues, topic, queues,
+                topic, counted(config.queues, "queue"), queues, topic, queues,
             )  # fmt: skip
         if config is not None and ack is not None and config.ack != ack:
             logger.warning(

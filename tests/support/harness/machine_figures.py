@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from support.harness.process_use import PARTS, RAY
 
-from rocketray_bench.report import counted
+from rocketray.base.quantity import counted
 
 _WAYS = {
     "send_async": "`send_async`",

@@ -112,7 +112,7 @@ def test_keys_may_be_the_names_of_the_fields() -> None:
         ({"parts": {}}, "parts: {} is not of type list"),
         ({"parts": [{"fileName": "a"}]}, "parts: it has no 'size'"),
         ({"parts": [{"fileName": "a", "size": None}]}, "parts: size: None is not of type int"),
-        ({"pair": ["b"]}, "pair: it has 1 values, not 2"),
+        ({"pair": ["b"]}, "pair: it has 1 value, not 2"),
         ({"places": [["T", 4, 5]]}, "places: it has 3 values, not 2"),
         ({"names": [1]}, "names: 1 is not of type str"),
         ({"offsets": {"x": 8}}, "offsets: invalid literal"),

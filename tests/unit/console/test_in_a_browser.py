@@ -117,7 +117,7 @@ def test_the_tail_shows_verdicts_checks_the_filter_and_pauses(
         await browser.run("document.getElementById('pause').click()")
         with node.producer() as producer:
             producer.send_many("Trade", [Message("Trade", b"later", "pay", (), {"amount": "99"})])
-        await browser.wait("/^1 /.test(document.getElementById('newer').textContent)")
+        await browser.wait("/: 1$/.test(document.getElementById('newer').textContent)")
         assert await browser.run("document.getElementById('rows').rows.length") == COUNT
         await browser.run("document.getElementById('pause').click()")
         await browser.wait(f"document.getElementById('rows').rows.length === {COUNT + 1}")

@@ -108,7 +108,7 @@ def test_cpus_that_no_machine_has_are_refused(monkeypatch: pytest.MonkeyPatch) -
     ]
     monkeypatch.setattr(host_placement, "ray", SimpleNamespace(nodes=lambda: nodes))
     assert nodes_with((), 4) == ["n8"]
-    with pytest.raises(ConfigError, match="no machine of the Ray has 16 CPUs, which the app's"):
+    with pytest.raises(ConfigError, match="no machine of the Ray has num_cpus=16, which the app's"):
         nodes_with((), 16)
     plan = HostPlan("trade:app", "orders")
     assert (host_options(plan, "n8", 4)["num_cpus"], host_options(plan, "n8")["num_cpus"]) == (4, 0)

@@ -11,6 +11,7 @@ from support.harness.patience import patience, wait_until
 from support.nodes.local_node import SEGMENT, LocalNode
 
 from rocketray.base.ack_mode import Durability
+from rocketray.base.quantity import counted
 from rocketray.broker.filtering.filter_rules import FilterRules
 from rocketray.broker.filtering.filter_stream import FilterStream
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
@@ -123,7 +124,7 @@ def test_a_member_that_comes_back_too_late_goes_on_at_the_minimum_and_says_so(
         assert numbers(take(member, COUNT)) == list(range(first, COUNT))
         assert member.counters().missed == first - 3
     moved = f"offset 3 of group g is out of range (OFFSET_TOO_SMALL); continuing at {first}, "
-    assert moved + f"{first - 3} messages missed" in caplog.text
+    assert moved + f"{counted(first - 3, 'message')} missed" in caplog.text
     assert node.state.registry.memberships.counters("g", "Trade").missed == first - 3
     caplog.clear()
     node.consumer("g", "Trade", ALL).close()
@@ -172,7 +173,7 @@ def test_a_filter_that_is_behind_goes_on_at_the_minimum_and_counts(
     rows, scanned = ring.take(100)
     assert (rows[:, 2].tolist(), scanned) == (list(range(first, COUNT)), COUNT)
     assert ring.counters() == FilterCounters(COUNT - first, missed=first)
-    assert f"{first} messages were deleted before they were read" in caplog.text
+    assert f"{counted(first, 'message')} deleted before the filter read them" in caplog.text
     stream.close()
 
 

@@ -115,10 +115,10 @@ def test_what_is_not_well_says_so_and_what_to_do(found: Finding, level: str, say
 
 def test_limits_that_are_enough_say_for_how_many_queues() -> None:
     [found] = check_limits(20_000, 65_530)
-    assert found.text == "20000 open files, 65530 memory maps: enough for 9950 queues in a process"
+    assert found.text == "20000 open files, 65530 memory maps: enough for 9,950 queues in a process"
     [found] = check_limits(None, 65_530)
     assert "any number of open files" in found.text
-    assert "12906 queues" in found.text
+    assert "12,906 queues" in found.text
     [found] = check_limits(None, None)
     assert found.text == "any number of open files, unknown memory maps"
 

@@ -78,8 +78,8 @@ def test_each_expression_has_its_line_and_each_tenfold_too(
         log.log_failures([], count)
     assert [text.split("failed on ")[1].split()[0] for text in failures(caplog)] == [
         "10",
-        "5000",
-        "10000",
+        "5,000",
+        "10,000",
     ]
 
 

@@ -113,7 +113,7 @@ def test_columns_refuse_what_a_message_refuses_and_say_which(lists: GivenLists) 
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        ({"tags": ["a"]}, "tags has 1 entries for 3 bodies; give a string for all"),
+        ({"tags": ["a"]}, "tags has 1 entry for 3 bodies; give a string for all"),
         ({"keys": []}, "keys has 0 entries for 3 bodies"),
         ({"properties": {"a": ["1", "2"]}}, "property 'a' has 2 entries for 3 bodies"),
         ({"tags": 5}, "tags is 5; give a string for all messages, or a list with one for each"),

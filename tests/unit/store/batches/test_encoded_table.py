@@ -239,8 +239,8 @@ ONE = pa.table({"body": pa.array([b"x"])})
         (pa.table({"body": pa.array([1])}), {}, "'body' is int64"),
         (ONE.append_column("tags", pa.array([b"x"])), {}, "'tags' is binary"),
         (ONE.append_column("properties", pa.array(["x"])), {}, "give map<string, string>"),
-        (ONE, {"unique_ids": b"0" * 64}, "1 rows and 2 unique ids"),
-        (ONE, {"unique_ids": b"0" * 31}, "1 rows and 0 unique ids"),
+        (ONE, {"unique_ids": b"0" * 64}, "1 row and 2 unique ids"),
+        (ONE, {"unique_ids": b"0" * 31}, "1 row and 0 unique ids"),
         (ONE, {"unique_ids": pa.array([None], pa.string())}, "unique id is null"),
     ],
 )

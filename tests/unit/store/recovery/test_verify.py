@@ -65,7 +65,7 @@ def test_a_scrub_reads_the_log_beside_its_writer(directory: Path) -> None:
     assert (problem["file"], problem["offset"]) == (str(path), 0)
     assert found["bytes"] == found["maxPhyOffset"] > 0
     assert not found["inUse"]
-    assert "1 problems" in run_here("store", "verify", directory, "--scrub").out
+    assert "1 problem\n" in run_here("store", "verify", directory, "--scrub").out
 
 
 FAULTS: dict[str, tuple[str, Callable[[Path], tuple[Path, int]], str]] = {
@@ -76,7 +76,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], tuple[Path, int]], str]] = {
     "entry's offset": (QUEUE_FILE, lambda d: (d, 27), "points to no record of this queue"),
     "entry's size": (QUEUE_FILE, lambda d: (d, 31), "points to no record of this queue"),
     "entry's code": (QUEUE_FILE, lambda d: (d, 39), "points to no record of this queue"),
-    "behind the end": (f"consumequeue/Trade/1/{280:020d}", lambda d: (d, 139), "1 entries follow the last one"),
+    "behind the end": (f"consumequeue/Trade/1/{280:020d}", lambda d: (d, 139), "1 entry follows the last one"),
     "behind the log": (f"commitlog/{4096:020d}", lambda d: (d, 4090), "bytes follow"),
     "index entry's hash": ("index", lambda d: (min(d.iterdir()), 83), "is missing"),
     "index entry's link": ("index", lambda d: (min(d.iterdir()), 99), "the previous entry of its slot"),
