@@ -36,6 +36,7 @@ from rocketray.services.health.troubles import Trouble
 from .access import ConsoleAccess
 from .changes.audit_log import AuditLog
 from .changes.form_fields import checked_texts
+from .changes.kept_form import KeptForm
 from .facts.console_link import ConsoleLink
 from .facts.samples import EVERY_S, Samples
 from .pages.badges import Badge, badges_of
@@ -109,7 +110,7 @@ class Console:
         self._link = ConsoleLink(parts.open_node)
         self._samples = Samples(parts.clock_ms)
         audit = AuditLog(parts.data, parts.clock_ms)
-        self._writes = Writes(self._link, parts.access, audit, self._shown)
+        self._writes = Writes(self._link, parts.access, audit, self._shown, self._failed)
         self._context = PageContext(
             parts.data,
             self._samples,
@@ -167,6 +168,11 @@ class Console:
     ) -> web.Response:
         record = await self._record(name, request, without=_ONCE)
         return self._renderer.page(request, name, record | more, status)
+
+    def _failed(
+        self, request: web.Request, error: StreamError | OSError, form: KeptForm | None = None
+    ) -> web.Response:
+        return self._renderer.failure(request, _status_of(error), str(error), form)
 
     async def _landing(self, request: web.Request) -> web.StreamResponse:
         """Show the overview; an address of a tail, which was here once, leads there."""
@@ -300,7 +306,7 @@ class Console:
                     raise
                 return self._renderer.failure(request, error.status, error.text or error.reason)
             except (StreamError, OSError) as error:
-                return self._renderer.failure(request, _status_of(error), str(error))
+                return self._failed(request, error)
             return answer
 
         return failures

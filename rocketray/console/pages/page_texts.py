@@ -143,6 +143,16 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "finished_rate": ("Messages finished a second", "每秒完成的消息数"),
     "flows": ("Groups", "消费组进度"),
+    "form.again": ("Try again", "重试"),
+    "form.failure": ("Not confirmed", "未确认"),
+    "form.undone": (
+        "Nothing was sent or changed. The form is kept below.",
+        "未发送或更改任何内容。表单保留如下。",
+    ),
+    "form.unknown": (
+        "It is not known whether this was done: the node was asked and did not answer, so a message may be stored, and a change may be made. Look before you try again.",
+        "结果未知：节点收到请求但未响应，消息可能已存储，更改可能已生效。重试前请先查看。",
+    ),
     "free": ("{free} free of {total}", "可用 {free}，共 {total}"),
     "free.head": ("free", "可用"),
     "funnel": ("What the filter did", "过滤漏斗"),

@@ -16,6 +16,7 @@ from aiohttp import web
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from rocketray.console.changes.kept_form import KeptForm
 from rocketray.services.health.troubles import duration
 from rocketray.views.message_records import printable
 
@@ -29,6 +30,7 @@ _SECTION = {"topic": "topics", "group": "groups"}
 _YEAR_S = 365 * 24 * 3600
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
+_UNAVAILABLE = 503
 
 
 class Renderer:
@@ -73,12 +75,17 @@ class Renderer:
         """Return the menu of a page, with its badges."""
         return self._templates.get_template("menu.html").render(self._values(request, name, {}))
 
-    def failure(self, request: web.Request, status: int, reason: str) -> web.Response:
-        """Return the page, or the record, of a failure."""
+    def failure(
+        self, request: web.Request, status: int, reason: str, form: KeptForm | None = None
+    ) -> web.Response:
+        """Return the page, or the record, of a failure, with the *form* that was sent, if any."""
         if ".json" in request.path or request.path.endswith("/stream"):
             return web.json_response({"error": reason}, status=status)
         template = self._templates.get_template("failure.html")
-        values = self._values(request, "failure", {"reason": reason, "status": status})
+        record = {"reason": reason, "status": status, "form": form, "known": None}
+        if form is not None:
+            record["known"] = form.outcome(has_answer=status != _UNAVAILABLE)
+        values = self._values(request, "failure", record)
         return web.Response(text=template.render(values), status=status, content_type="text/html")
 
     def choose(self, request: web.Request, language: str) -> web.Response:

@@ -19,7 +19,7 @@ from rocketray.base.ack_mode import Durability
 from rocketray.console.changes.audit_log import AUDIT_FILE
 from rocketray.console.changes.send_form import BODY_MAX_BYTES, SendForm, SentMessages
 from rocketray.console.pages.page_texts import TEXTS, text_in
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import NodeNotRunningError, ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.messaging.api.node_client import NodeClient
@@ -216,6 +216,50 @@ def test_a_send_without_an_answer_says_so(
     answer = send(console, **GOOD)
     assert (answer.status, "may still store" in answer.text) == (503, True)
     assert [line["what"] for line in audited(console)] == ["send a message"]
+    assert text_in("en", "form.unknown") in answer.text, "it may be stored"
+    assert_kept(answer, {**GOOD, "step": "check"})
+
+
+def assert_kept(answer: Answer, fields: dict[str, str]) -> None:
+    """Check that the page has a form with what was typed."""
+    shown = html.unescape(answer.text)
+    for name, typed in fields.items():
+        text = typed.replace("\r", "")
+        is_area = name == "body" or "\n" in text
+        kept = f'name="{name}" rows="5" spellcheck="false">\n{text}</textarea>'
+        assert (kept if is_area else f'name="{name}" value="{text}"') in shown.replace("\r", ""), (
+            name
+        )
+
+
+def test_a_form_is_kept_while_the_node_is_away(
+    console: ConsoleClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise NodeNotRunningError("no node runs there")
+
+    monkeypatch.setattr("rocketray.console.facts.console_link.ConsoleLink.answer", away)
+    for step in ("send", "check"):
+        answer = send(console, step, **GOOD)
+        assert answer.status == 503
+        assert text_in("en", "form.undone") in answer.text
+        assert_kept(answer, {**GOOD, "step": "check"})
+    answer = console.post("/topic/settings", topic="Trade", age="1d", size="")
+    assert text_in("en", "form.undone") in answer.text
+    assert_kept(answer, {"topic": "Trade", "age": "1d", "size": ""})
+    assert audited(console) == []
+
+
+def test_a_form_of_another_site_is_not_shown_again(console: ConsoleClient) -> None:
+    answer = console.post("/topic/settings", csrf="wrong", topic="Trade", age="17d")
+    assert (answer.status, "17d" in answer.text) == (403, False)
+
+
+def test_a_change_that_is_refused_keeps_its_form(console: ConsoleClient) -> None:
+    answer = console.post("/topic/settings", topic="Trade", age="1x")
+    assert answer.status == 400
+    assert text_in("en", "form.undone") in answer.text
+    assert_kept(answer, {"topic": "Trade", "age": "1x"})
 
 
 def test_a_result_is_one_of_the_last() -> None:
