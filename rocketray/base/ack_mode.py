@@ -77,6 +77,5 @@ def check_ack(ack: AckMode | None) -> AckMode | None:
 
 
 def unknown_ack(ack: object) -> ConfigError:
-    """Return the error of an ack mode that does not exist."""
     modes = " or ".join(repr(mode.text) for mode in Durability)
     return ConfigError(f"ack {ack!r:.60} is not {modes}; give one of them")

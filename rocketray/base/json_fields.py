@@ -37,7 +37,6 @@ Natural = Annotated[int, Limit((1 << 63) - 1)]
 
 
 def _camel_case(name: str) -> str:
-    """Return the name of a field in JSON's style."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 

@@ -69,7 +69,6 @@ class Writes:
         self.sent = SentMessages()
 
     def add_to(self, app: web.Application) -> None:
-        """Add the addresses."""
         app.router.add_post("/letters/redrive", partial(self._answer, self._redrive))
         app.router.add_post("/waiting/recall", partial(self._answer, self._recall))
         app.router.add_post("/group/move", partial(self._answer, self._move))

@@ -52,7 +52,6 @@ class ConsumerFilterManager:
     """The registered filters of one store. Used by one thread."""
 
     def __init__(self, *, clock_ms: Callable[[], int]) -> None:
-        """Start without filters."""
         self._clock_ms = clock_ms
         self._filters: dict[str, dict[str, ConsumerFilterData]] = {}
         self._compiled: dict[str, _TopicBitmaps] = {}  # of the current filters

@@ -64,7 +64,6 @@ class FilterCounters:
 
     @property
     def rejected(self) -> int:
-        """Messages that a filter rejected."""
         return self.tag_rejected + self.bloom_rejected + self.sql_rejected + self.class_rejected
 
     @property
@@ -73,7 +72,6 @@ class FilterCounters:
         return self.evaluation_errors + self.predicate_errors + self.predicate_timeouts
 
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers in the order of the fields."""
         found: tuple[int, ...] = _numbers(self)
         return found
 

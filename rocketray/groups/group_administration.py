@@ -40,12 +40,10 @@ class GroupAdministration:
     wall_ms: Callable[[], int] = lambda: 0
 
     def all(self) -> list[GroupDescription]:
-        """Return all groups, one entry a topic."""
         with self.looking() as now_ms:
             return self.registry.describe(self.queues(), now_ms)
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """Return the known events of the group's offsets and filters."""
         with self.looking():
             return self.registry.journals.entries(group)
 
@@ -81,7 +79,6 @@ class GroupAdministration:
             return self.registry.changes.begin(group, topic, plan)
 
     def change_progress(self, group: str, topic: str) -> PlanProgress | None:
-        """Return the progress of the group's change; None without one."""
         with self.changing() as now_ms:
             return self.registry.progress(group, topic, now_ms)
 
@@ -132,7 +129,6 @@ class GroupAdministration:
             return name
 
     def moves_left(self, group: str, topic: str, name: str) -> set[int]:
-        """Return the queues of an order that their owners have not released yet."""
         with self.changing() as now_ms:
             self.registry.carry_out_moves(group, topic, now_ms)
             return self.registry.moves.left(name)

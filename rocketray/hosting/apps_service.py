@@ -15,11 +15,9 @@ class AppsService:
     """The object behind ``AppsApi``; any thread may call."""
 
     def __init__(self, cluster: str) -> None:
-        """Answer for the apps of *cluster*."""
         self._cluster = cluster
 
     def hosts(self, app: str | None) -> list[Host]:
-        """See :meth:`AppsApi.hosts`."""
         hosts = self._found(app)
         if hosts or app is None:
             return hosts
@@ -28,7 +26,6 @@ class AppsService:
         raise ConfigError(f"app {app!r} is not up; {known}; start it with: rocketray up MODULE:APP")
 
     def take_down(self, app: str) -> TakenDown:
-        """See :meth:`AppsApi.take_down`."""
         hosts = self.hosts(app)
         return TakenDown(len(hosts), tuple(take_down(hosts)))
 

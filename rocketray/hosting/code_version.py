@@ -34,7 +34,6 @@ class CodeVersion:
         return self.digest[:_SHOWN_DIGITS]
 
     def is_same(self, other: CodeVersion | None) -> bool:
-        """Whether *other* is of the same code."""
         return other is not None and other.digest == self.digest
 
     def now(self) -> str:

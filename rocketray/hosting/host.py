@@ -198,7 +198,6 @@ class ConsumerHost(AppHost):
     _loop: asyncio.AbstractEventLoop
 
     def status(self) -> HostStatus:
-        """Return the app's current status."""
         app = self._app
         if app is None or not app.started or app.should_stop:
             return self._status(is_running=False)

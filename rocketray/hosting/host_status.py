@@ -69,7 +69,6 @@ class Host:
 
     @property
     def name(self) -> str:
-        """The name of its actor."""
         return actor_name(self.app, self.number)
 
     @property
@@ -85,7 +84,6 @@ class Host:
 
 
 def actor_name(app: str, number: HostNumber) -> str:
-    """Return the name of the actor of a host."""
     return f"{APP_PREFIX}{app}:{number}"
 
 

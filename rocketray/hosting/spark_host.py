@@ -33,7 +33,6 @@ class SparkHost(AppHost):
     """The actor; a stop waits until a function of a micro-batch under way has run to completion."""
 
     def status(self) -> HostStatus:
-        """Return the sinks' current status."""
         is_running = self._started.done() and self._thread.is_alive() and not self._has_failed
         sinks = () if self._service is None else self._service.statistics()
         return replace(self._status(is_running=is_running), sinks=sinks)

@@ -401,7 +401,6 @@ class MessageStore:
         return self._files.verify()
 
     def statistics(self) -> StoreStatistics:
-        """Return the current counts and offsets."""
         self._check_open()
         return self._files.statistics(self._batches, self._messages)
 

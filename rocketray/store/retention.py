@@ -66,7 +66,6 @@ class RetentionPolicy:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether nothing is ever deleted."""
         is_limited = self.max_age_ms is not None or self.max_bytes is not None
         return not (is_limited or self.only_unneeded or self.compacts)
 

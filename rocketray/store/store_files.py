@@ -398,7 +398,6 @@ class StoreFiles:
         return self._lock.mark.note(noted_ends(*files) if is_at_rest else None) and is_at_rest
 
     def begin_units(self, source: BitmapSource) -> None:
-        """See :meth:`QueueTable.begin_units`."""
         self._settled_end = -1
         self.queues.begin_units(source)
 

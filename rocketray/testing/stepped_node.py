@@ -109,7 +109,6 @@ class SteppedNode:
             self.step()
 
     def pass_time(self, until_ms: int) -> None:
-        """See :meth:`Clock.advance`."""
         with self.lock:
             while (task := min(self._tasks, key=attrgetter("next_ms"))).next_ms <= until_ms:
                 self._go_to(max(task.next_ms, self.clock()))
@@ -123,7 +122,6 @@ class SteppedNode:
             self.step()
 
     def jump(self, by_ms: int) -> None:
-        """See :meth:`Clock.jump`."""
         for task in self._tasks:
             task.next_ms += by_ms
         self._restless_until_ms += by_ms

@@ -27,7 +27,6 @@ class CheckedFilter:
     warnings: tuple[Advice, ...]
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON."""
         valid = {"expression": self.expression, "valid": True, **self.facts}
         return {**valid, "warnings": warning_records(self.warnings), "error": None}
 
@@ -52,7 +51,6 @@ def checked_filter(
 
 
 def warning_records(warnings: Iterable[Advice]) -> list[dict[str, str]]:
-    """Return warnings as JSON."""
     return [
         {"code": each.code.value, "subject": each.subject, "message": each.sentence}
         for each in warnings

@@ -44,7 +44,6 @@ class SendAgain:
 
 
 def send_again(message: StoredMessage) -> SendAgain:
-    """Return the command for *message*."""
     found = _with_message(message)
     if len(found.command.encode()) <= _COMMAND_MAX_BYTES:
         return found

@@ -54,7 +54,6 @@ def letter_record(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]
 
 
 def half_record(half: UndecidedHalf) -> dict[str, Any]:
-    """Return an undecided transaction."""
     return {
         "group": half.group,
         "msgId": half.unique_key,

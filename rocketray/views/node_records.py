@@ -34,7 +34,6 @@ _KEYS = (
 
 
 def topic_record(config: TopicConfig) -> dict[str, Any]:
-    """Return the settings of a topic."""
     return {
         "topic": config.name,
         "topicId": config.topic_id,

@@ -172,5 +172,4 @@ class Connection(OfOneProcess, NodeClient, what="client"):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()

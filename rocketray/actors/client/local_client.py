@@ -53,7 +53,6 @@ class LocalClient(OfOneProcess, NodeClient, what="client"):
         return self._process.explain(message, group, topic)
 
     def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
-        """See :meth:`NodeProcessApi.doubts`."""
         return self._process.doubts(topics, subscription)
 
     def producer(self, **options: Unpack[ProducerOptions]) -> NodeProducer:
@@ -78,7 +77,6 @@ class LocalClient(OfOneProcess, NodeClient, what="client"):
         return new_member(self, group, topic, subscription, **options)
 
     def close(self) -> None:
-        """End the connection."""
         self.transport.close()
 
     def __enter__(self) -> Self:
@@ -86,5 +84,4 @@ class LocalClient(OfOneProcess, NodeClient, what="client"):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()

@@ -134,7 +134,6 @@ class LocalTransport(OfOneProcess, what="client"):
         run_in_thread(run)
 
     def is_local(self, disk: str) -> bool:
-        """Return whether a disk is on this machine."""
         return client_of(self, NODE_PROCESS).has_files(disk)
 
     def has_files(self, disk: str) -> bool:
@@ -142,7 +141,6 @@ class LocalTransport(OfOneProcess, what="client"):
         return self.is_local(disk)
 
     def close(self) -> None:
-        """End the connection."""
         self._link.close()
 
     def _call(

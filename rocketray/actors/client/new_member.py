@@ -43,5 +43,4 @@ def new_member(
 
 
 def _gateway(node: NodeClient, compression: FetchCompression | None, disk: str) -> FetchApi:
-    """Return the calls of a disk's gateway."""
     return client_of(FlightLink(node.at(disk).service, compression), FETCHES)

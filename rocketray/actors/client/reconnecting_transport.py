@@ -43,7 +43,6 @@ class ReconnectingTransport(OfOneProcess, what="client"):
         return None if first is None else cls(data, first)
 
     def __init__(self, data: Path, first: LocalTransport) -> None:
-        """Take the *first* connection."""
         self.coordinator_data = first.coordinator_data
         """The data directory of the cluster's coordinator."""
         self.cluster = first.cluster
@@ -74,7 +73,6 @@ class ReconnectingTransport(OfOneProcess, what="client"):
         run_in_thread(run)
 
     def is_local(self, disk: str) -> bool:
-        """Return whether a disk is on this machine."""
         return self._ask(lambda link: link.is_local(disk))
 
     def has_files(self, disk: str) -> bool:

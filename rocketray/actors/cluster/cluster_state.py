@@ -266,7 +266,6 @@ class ClusterState:
         return replace(reply, moves=topic.moves)
 
     def leave(self, beat: Heartbeat) -> None:
-        """See :meth:`GroupRegistry.leave`."""
         with self._lock:
             self._check_open()
             self.registry.leave(beat)

@@ -200,11 +200,9 @@ class CoordinatorActor(ServedObjects):
         return self._state.problems.lines()
 
     def unflushed(self) -> dict[str, int | None]:
-        """See :meth:`NodeApi.unflushed`."""
         return self._shards.unflushed(self._topics.all().values())
 
     def scrubs(self) -> dict[str, ScrubState | None]:
-        """See :meth:`NodeApi.scrubs`."""
         return self._shards.scrubs(self._topics.all().values())
 
     def expire(self) -> None:

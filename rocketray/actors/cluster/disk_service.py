@@ -57,19 +57,15 @@ class DiskService:
         self._looking = threading.Lock()
 
     def homes(self) -> dict[str, Home]:
-        """Return the homes of all disks by name; the first one has an empty name."""
         return dict(self._disks.register.homes)
 
     def coordinator_place(self) -> Home:
-        """Return the home of the disk on whose machine the coordinator runs."""
         return self._place
 
     def reports(self) -> dict[str, DiskReport]:
-        """Return the last report of each disk that answers, by name."""
         return dict(self._disks.register.reports)
 
     def rules(self) -> FilterRules:
-        """Return the filter rules of the cluster."""
         return self._rules
 
     def check(self, disk: str) -> Home:
@@ -77,7 +73,6 @@ class DiskService:
         return self._disks.check(disk)
 
     def join(self, home: Home, kept: TopicCatalog) -> None:
-        """See ``DisksApi.join``."""
         if home.uuid == self._disks.register.homes[""].uuid:
             raise ConfigError(
                 f"{home.data} on {home.machine} is a copy of the data directory of cluster "
@@ -104,16 +99,13 @@ class DiskService:
     def move(
         self, topic: str, queue_id: int, disk: str, wait_s: float
     ) -> MovedQueue | RoundProgress:
-        """See ``DisksApi.move``."""
         return self._moves.move(topic, queue_id, disk, wait_s)
 
     def set_draining(self, disk: str, draining: bool) -> None:  # noqa: FBT001 - one value
-        """See ``DisksApi.set_draining``."""
         with self._looking:
             self._disks.register.set_draining(disk, draining=draining)
 
     def draining(self) -> frozenset[str]:
-        """Return the disks that get no further queues."""
         return self._disks.register.draining
 
     def look(self, joining: str = "") -> None:

@@ -54,11 +54,9 @@ class FilterActor(ServedObjects):
         threading.Thread(target=self._run, name="filter", daemon=True).start()
 
     def home(self) -> Home:
-        """Return the home of the actor's disk."""
         return self._home
 
     def stop(self) -> None:
-        """Stop the thread."""
         self._stop.set()
         self._engine.wake()
 

@@ -109,7 +109,6 @@ class NodeProcess:
         self._connection = connection
 
     def has_files(self, disk: str) -> bool:
-        """See :meth:`NodeProcessApi.has_files`."""
         return self._connection.transport.has_files(disk)
 
     def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
@@ -117,7 +116,6 @@ class NodeProcess:
         return self._connection.explain(message, group, topic)
 
     def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:
-        """See :meth:`NodeProcessApi.doubts`."""
         with suppress(NodeElsewhereError):
             directory = self._connection.files("comparing a filter with messages")
             return doubts(directory, topics, subscription)

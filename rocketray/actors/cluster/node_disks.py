@@ -44,7 +44,7 @@ _CALL_S = 10.0  # by then the looks have found a silent disk, and the next call 
 
 
 class NodeDisks:
-    """The agents of all disks; safe to use from several threads."""
+    """The agents of all disks, the ``MovingDisks``; safe to use from several threads."""
 
     def __init__(self, home: Home, own: DiskAgent | None, documents: Documents) -> None:
         """Load the disks from *documents*; the first one, at *home*, has the agent *own*, if any.
@@ -144,18 +144,15 @@ class NodeDisks:
         return found
 
     def copy_progress(self, disk: str, topic: str, queue_id: int) -> RoundProgress:
-        """See ``MovingDisks``."""
         found: RoundProgress = self._call(disk, DiskApi.copy_progress, topic, queue_id)
         return found
 
     def remove_queue(
         self, disk: str, topic: str, queue_id: int, store_host: tuple[str, int]
     ) -> None:
-        """See ``MovingDisks``."""
         self._call(disk, DiskApi.remove_queue, topic, queue_id, store_host)
 
     def check_target(self, disk: str) -> None:
-        """See ``MovingDisks``."""
         if disk not in self.register.homes:
             known = ", ".join(name or self.register.homes[""].uuid for name in self.register.homes)
             raise ConfigError(f"the cluster has no disk {disk!r:.60}; its disks: {known}")

@@ -132,11 +132,9 @@ class NodeShards:
         return found
 
     def unflushed(self, topics: Iterable[TopicConfig]) -> dict[str, int | None]:
-        """See :meth:`NodeApi.unflushed`."""
         return self._ask_open(topics, lambda actor: actor.unflushed.remote())
 
     def scrubs(self, topics: Iterable[TopicConfig]) -> dict[str, ScrubState | None]:
-        """See :meth:`NodeApi.scrubs`."""
         return self._ask_open(topics, lambda actor: actor.scrubs.remote())
 
     def _ask_open(
@@ -293,7 +291,6 @@ class NodeShards:
                     _LOG.warning("%s did not remove its old files: %s", place, reason)
 
     def remove_files(self, topic: TopicConfig) -> None:
-        """See :class:`TopicShards`."""
         self._disks.remove_files(topic)
 
     def keep_bitmaps(self, orders: Sequence[BitmapOrder]) -> list[list[Answer] | None]:

@@ -153,7 +153,6 @@ class QueueMoves:
     def move(
         self, name: str, queue_id: int, target: str, wait_s: float
     ) -> MovedQueue | RoundProgress:
-        """See ``DisksApi.move``."""
         key = f"{name}/{queue_id}"
         with self._lock:
             running = self._running.get(key)

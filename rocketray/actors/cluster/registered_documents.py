@@ -83,16 +83,13 @@ class RegisteredDocuments:
         """Set when another coordinator is found to have taken over."""
 
     def take_over(self, *, is_again: bool = False) -> None:
-        """See ``RegisterDocuments.take_over``."""
         with self._noting():
             self._documents.take_over(_NAMES, is_again=is_again)
 
     def has_changed_since(self, start_id: str) -> bool:
-        """See ``RegisterDocuments.has_changed_since``."""
         return self._documents.has_changed_since(start_id)
 
     def load(self, name: str, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
-        """See ``RegisterDocuments.load``."""
         with self._noting():
             return self._documents.load(name, parse)
 
@@ -126,7 +123,6 @@ class RegisteredDocuments:
             self._copy(name, self._late[name])
 
     def copy(self) -> None:
-        """Copy all documents."""
         for name in _NAMES:
             value = self.load(name, dict)
             if value is not None:

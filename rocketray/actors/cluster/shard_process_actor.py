@@ -80,35 +80,27 @@ class ShardProcessActor(ServedObjects):
         )
 
     def open(self, wanted: Sequence[tuple[TopicConfig, Sequence[int]]]) -> Opened:
-        """See :meth:`ShardProcess.open`."""
         return self._process.open(wanted)
 
     def hand_over(self, topic: str, queue_id: int) -> None:
-        """See :meth:`ShardProcess.hand_over`."""
         self._process.hand_over(topic, queue_id)
 
     def take_back(self, topic: TopicConfig, queue_id: int) -> None:
-        """See :meth:`ShardProcess.take_back`."""
         self._process.take_back(topic, queue_id)
 
     def closed(self) -> dict[str, str]:
-        """See :meth:`ShardProcess.closed`."""
         return self._process.closed()
 
     def expire(self, orders: Sequence[ExpiryOrder]) -> dict[str, str]:
-        """See :func:`remove_old_files`."""
         return remove_old_files(self._process, orders)
 
     def unflushed(self) -> dict[str, int]:
-        """See :meth:`ShardReports.unflushed`."""
         return self._process.reports.unflushed()
 
     def scrubs(self) -> dict[str, ScrubState]:
-        """See :meth:`ShardReports.scrubs`."""
         return self._process.reports.scrubs()
 
     def problems(self) -> dict[str, str]:
-        """See :meth:`ShardProcess.problems`."""
         return self._process.problems()
 
     # Ray may repeat the other calls; repeating one of these would store twice.
@@ -118,7 +110,6 @@ class ShardProcessActor(ServedObjects):
         return self.call(*call, **options)
 
     def remove(self, topic: str) -> None:
-        """See :meth:`ShardProcess.remove`."""
         self._process.remove(topic)
 
     def stop(self) -> None:

@@ -69,7 +69,6 @@ class Standby:
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def start_coordinator(self, waited_for: str) -> None:

@@ -102,15 +102,12 @@ class TopicService:
             self._start_shards(list(self.all().values()), None, _COME_BACK_S)
 
     def all(self) -> dict[str, TopicConfig]:
-        """Return all topics by name."""
         return dict(self._topics.catalog.topics)
 
     def get(self, name: str) -> TopicConfig:
-        """Return one topic; raise :class:`TopicNotFoundError`."""
         return self._topics.catalog.get(name)
 
     def create(self, name: str, queues: int, **options: Unpack[TopicOptions]) -> TopicConfig:
-        """Save the topic, or its new queues; :meth:`start_queues` starts them."""
         with self.locks.of(name):
             self._finish_deletion({name})
             return self._state.create_topic(name, queues, **options)
@@ -118,14 +115,12 @@ class TopicService:
     def create_many(
         self, names: Sequence[str], queues: int, wait_s: float, **options: Unpack[TopicOptions]
     ) -> Started:
-        """See :meth:`TopicsApi.create_many`."""
         with self.locks.of(*names):
             self._finish_deletion({*names})
             topics = self._topics.create_many(names, queues, **options)
             return self._start_shards(topics, None, wait_s)
 
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
-        """See :meth:`TopicsApi.start_queues`."""
         with self.locks.of(name):
             topic = self.get(name)
             if topic.topic_id != topic_id:
@@ -133,13 +128,11 @@ class TopicService:
             return self._start_shards([topic], queues, wait_s)
 
     def set_permission(self, name: str, perm: int) -> TopicConfig:
-        """Allow writing (2), reading (4) or both (6)."""
         topic = self._topics.change(name, lambda topics: topics.with_permission(name, perm))
         self._shards.set_writable(topic)
         return topic
 
     def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
-        """Set how long, or up to how many bytes, a topic's messages are kept, from now on."""
         return self._topics.change(name, lambda topics: topics.with_retention(name, retention))
 
     def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
@@ -149,15 +142,12 @@ class TopicService:
         return topic
 
     def set_ack(self, name: str, ack: AckMode | None) -> TopicConfig:
-        """See :meth:`TopicsApi.set_ack`."""
         return self._topics.change(name, lambda topics: topics.with_ack(name, ack))
 
     def set_node_ack(self, ack: AckMode) -> None:
-        """See :meth:`TopicsApi.set_node_ack`."""
         self._topics.set_node_ack(ack)
 
     def delete(self, name: str) -> None:
-        """Remove the topic and all its messages."""
         with self.locks.of(name):
             self._remove(self._state.delete_topic(name))
 

@@ -30,7 +30,6 @@ PARTS = ("config", "broadcast", "shards")
 
 
 def manifest_file(backup: Path) -> Path:
-    """Return the manifest of a backup."""
     return backup / "manifest.json"
 
 
@@ -56,7 +55,6 @@ def incomplete_disk(backup: Path) -> str | None:
 
 
 def content_directory(backup: Path) -> Path:
-    """Return the directory of a backup's files."""
     return backup / "data"
 
 
@@ -76,7 +74,6 @@ class Manifest:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes of all files that were copied."""
         return sum(each.used for each in self.files.values())
 
     def write(self, backup: Path) -> None:

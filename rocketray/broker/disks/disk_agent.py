@@ -51,13 +51,11 @@ class DiskAgent:
         self._keeping = threading.Lock()
 
     def report(self) -> DiskReport:
-        """Return the state of the disk."""
         usage = shutil.disk_usage(self._data)
         unserved = kept_failure(self._data)
         return DiskReport(self._incarnation, self._zone, usage.free, usage.total, unserved)
 
     def keep_catalog(self, catalog: TopicCatalog) -> None:
-        """See ``DiskApi``."""
         with self._keeping:  # a call that the coordinator does not wait for any more may still run
             try:
                 catalog.save(self._data)
@@ -67,21 +65,17 @@ class DiskAgent:
                 ) from error
 
     def remove_files(self, topic: TopicConfig) -> None:
-        """Remove the files of a deleted topic; raises as ``topic_files.remove_files``."""
         remove_files(self._data, topic)
 
     def sums_of(self, topic: str, queue_id: int, known: Known) -> dict[str, FileSums]:
-        """See ``DiskApi``."""
         return sums_of(shard_directory(self._data, topic, queue_id), known)
 
     def read_blocks(self, topic: str, queue_id: int, name: str, blocks: Sequence[int]) -> bytes:
-        """See ``DiskApi``."""
         return read_blocks(shard_directory(self._data, topic, queue_id), name, blocks)
 
     def copy_queue(
         self, topic: TopicConfig, queue_id: int, source: str, *, is_closed: bool
     ) -> CopiedQueue:
-        """See ``DiskApi``."""
         assert self._source_on is not None
         begin_s = time.monotonic()
         place = topic.name, queue_id
@@ -111,12 +105,10 @@ class DiskAgent:
         return CopiedQueue(count, time.monotonic() - begin_s)
 
     def copy_progress(self, topic: str, queue_id: int) -> RoundProgress:
-        """See ``DiskApi``."""
         copy = self._copies.get((topic, queue_id))
         return RoundProgress() if copy is None else copy.progress
 
     def remove_queue(self, topic: str, queue_id: int, store_host: tuple[str, int]) -> None:
-        """See ``DiskApi``."""
         directory = shard_directory(self._data, topic, queue_id)
         with self._copying:
             self._copies.pop((topic, queue_id), None)

@@ -84,7 +84,6 @@ class FlightCalls:
     uploads: Mapping[str, Upload] = field(default_factory=dict)
 
     def beside(self, others: FlightCalls) -> FlightCalls:
-        """Return these calls, and *others*."""
         return FlightCalls(
             (*self.served, *others.served),
             {**self.streams, **others.streams},
@@ -108,12 +107,10 @@ NO_CALLS = FlightCalls()
 
 
 def call_name(interface: type, method: str) -> str:
-    """Return the name of the calls of a method."""
     return f"{interface.__name__}.{method}"
 
 
 def write_request(given: Any, compression: str | None = None) -> bytes:
-    """Return a request with the form of what is given."""
     return write_text({"rocketray": __version__, "given": given, "compression": compression})
 
 

@@ -59,12 +59,10 @@ def call_options(service: FetchService, timeout_s: float | None = None) -> fligh
 
 
 def ticket_of(name: str, request: bytes) -> flight.Ticket:
-    """Return the ticket of the stream of that name."""
     return flight.Ticket(name.encode() + b" " + request)
 
 
 def upload_of(name: str, request: bytes) -> flight.FlightDescriptor:
-    """Return the descriptor of the upload of that name."""
     return flight.FlightDescriptor.for_command(name.encode() + b" " + request)
 
 

@@ -83,7 +83,6 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # as a
         self._wanted = f"Bearer {token}".encode()
 
     def start_call(self, _: Any, headers: Mapping[str, Sequence[Any]]) -> None:
-        """Check the header of one call."""
         shown = headers.get("authorization", [])
         # In constant time: the time of a refusal must not tell how much of a token is right.
         if len(shown) != 1 or not hmac.compare_digest(str(shown[0]).encode(), self._wanted):

@@ -73,10 +73,8 @@ class PlaceApi(Protocol):
 
 
 def ranges_of(disk: str) -> Endpoint[RangeApi]:
-    """Return the endpoint of the fetch service of a disk."""
     return Endpoint(on_disk(GATEWAY_NAME, disk), RangeApi)
 
 
 def place_of(disk: str) -> Endpoint[PlaceApi]:
-    """Return the endpoint of the place of a disk."""
     return Endpoint(on_disk(GATEWAY_NAME, disk), PlaceApi)

@@ -31,7 +31,6 @@ class RangeRequest:
     is_first: bool
 
     def to_ticket(self) -> bytes:
-        """Return it as a ticket."""
         return write_request(form_of(RangeRequest).write(self))
 
     @classmethod
@@ -64,11 +63,9 @@ class BatchNote:
     warnings: Sequence[str]
 
     def to_metadata(self) -> bytes:
-        """Return it as metadata of a batch."""
         return write_text(form_of(BatchNote).write(self))
 
     @classmethod
     def from_metadata(cls, metadata: bytes) -> BatchNote:
-        """Return what :meth:`to_metadata` wrote."""
         note: BatchNote = form_of(BatchNote).read(read_text(metadata))
         return note

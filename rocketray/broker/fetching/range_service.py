@@ -50,11 +50,9 @@ class RangeService:
         """The service, on *host*."""
 
     def place(self) -> DiskPlace:
-        """See ``PlaceApi``."""
         return self.service.open()
 
     def look(self, queues: Sequence[QueueKey]) -> DiskQueues:
-        """See ``RangeApi``."""
         place = self.place()
         pages = QueuePages(place.data)
         return DiskQueues(place, {key: self._held(pages, key) for key in queues})
@@ -62,7 +60,6 @@ class RangeService:
     def records(
         self, positions: Mapping[QueueKey, int], max_count: int
     ) -> dict[QueueKey, QueueRecords]:
-        """See ``RangeApi``."""
         data, room = Path(self._home.data), REPLY_BYTES
         pages = QueuePages(data)
         found: dict[QueueKey, QueueRecords] = {}

@@ -139,11 +139,9 @@ class FilterEngine:
         self._runtime.close()
 
     def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
-        """See :func:`ask_once`."""
         return ask_once(self._data, self._rules, subscription, place)
 
     def statistics(self) -> FilterStatistics:
-        """Return the current statistics."""
         with self._lock:
             streams = list(self._streams.values())
         return FilterStatistics(

@@ -45,5 +45,4 @@ class FilterApi(Protocol):
 
 
 def filters_of(disk: str) -> Endpoint[FilterApi]:
-    """Return the endpoint of the filter actor of a disk."""
     return Endpoint(on_disk(FILTER_NAME, disk), FilterApi)

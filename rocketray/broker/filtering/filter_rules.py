@@ -123,7 +123,6 @@ class FilterRules:
             ) from None
 
     def save(self, data: Path) -> None:
-        """Save the rules for the next start."""
         write_json(_path(data), _FORM.of(json_fields(self)), backup=False)
 
 

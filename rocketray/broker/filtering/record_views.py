@@ -72,17 +72,14 @@ class LazyRecord:
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """All properties, tags and keys included."""
         return self._part.properties(self._row)
 
     @property
     def tags(self) -> str | None:
-        """The tag, or None."""
         return self.properties.get(TAGS)
 
     @property
     def keys(self) -> Sequence[str]:
-        """The business keys."""
         return self._whole.keys
 
     @cached_property

@@ -127,7 +127,6 @@ class TopicTail:
 
     @property
     def queue_ids(self) -> list[int]:
-        """The queues that are read."""
         return sorted(self._queues)
 
     @property
@@ -142,7 +141,6 @@ class TopicTail:
 
     @property
     def counts(self) -> TailCounts:
-        """The sums so far."""
         counters = replace(self._scan.counters, missed=self._missed)
         return TailCounts(counters, self._skipped, self._unshown, self._scan.error)
 
@@ -188,7 +186,6 @@ class TopicTail:
         return blocks
 
     def close(self) -> None:
-        """Unmap the files."""
         for queue in self._queues.values():
             queue.close()
         self._queues.clear()

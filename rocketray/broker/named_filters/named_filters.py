@@ -67,7 +67,6 @@ class NamedFilters:
     def save(
         self, topic: str, name: str, subscription: Subscription, note: str = "", who: str = ""
     ) -> SavedFilter:
-        """See :meth:`NamedFiltersApi.save`."""
         if not isinstance(subscription, Subscription):
             raise ConfigError(
                 f"the filter is {subscription!r:.60}; make one with rr.Subscription.tags('pay'), "
@@ -84,19 +83,15 @@ class NamedFilters:
         return SavedFilter(after.get(FilterName(name)), after is not before)
 
     def all(self, topic: str) -> list[NamedFilter]:
-        """See :meth:`NamedFiltersApi.all`."""
         return self._of(topic).latest()
 
     def versions(self, topic: str, name: str) -> list[NamedFilter]:
-        """See :meth:`NamedFiltersApi.versions`."""
         return [*self._of(topic).versions(name)]
 
     def get(self, topic: str, name: FilterName) -> NamedFilter:
-        """See :meth:`NamedFiltersApi.get`."""
         return self._of(topic).get(name)
 
     def uses(self, topic: str) -> list[FilterUse]:
-        """See :meth:`NamedFiltersApi.uses`."""
         self._topics.catalog.get(topic)
         return [
             FilterUse(group, name.name, name.version or 0, members, is_coming)
@@ -105,7 +100,6 @@ class NamedFilters:
         ]
 
     def for_group(self, group: str, topic: str, name: FilterName) -> GroupFilter:
-        """See :meth:`NamedFiltersApi.for_group`."""
         latest = self.get(topic, FilterName(name.name)).subscription
         chosen = latest if name.version is None else self.get(topic, name).subscription
         with self._looking() as now_ms:
@@ -122,7 +116,6 @@ class NamedFilters:
         return GroupFilter(chosen, latest.named, "" if is_kept else read.named)
 
     def remove(self, topic: str, name: str, *, force: bool = False) -> list[FilterUse]:
-        """See :meth:`NamedFiltersApi.remove`."""
         with self._changing:
             left = self._of(topic).without(name)
             uses = [each for each in self.uses(topic) if each.name == name]

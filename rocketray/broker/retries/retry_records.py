@@ -63,7 +63,6 @@ def retry_topic(group: str) -> str:
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic of the dead letters of *group*."""
     return DEAD_LETTER_PREFIX + group
 
 

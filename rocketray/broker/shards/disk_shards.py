@@ -58,7 +58,6 @@ class DiskShards:
         self._doorbell.bell(*shard.place).ring()  # its producers may have rung before
 
     def shards(self) -> tuple[OwnedShard, ...]:
-        """Return the shards that are open."""
         return self._shards
 
     def is_busy(self) -> bool:

@@ -50,7 +50,7 @@ def why_closed(name: str, error: BaseException, advice: str) -> str:
 
 
 class OwnedShard:
-    """One ``(topic, queueId)`` that this process writes."""
+    """One ``(topic, queueId)`` that this process writes: the object behind ``ShardApi``."""
 
     def __init__(
         self,
@@ -168,7 +168,6 @@ class OwnedShard:
     def append_staged(
         self, fragment: str, frames: Sequence[FragmentFrame], *content: bytes, in_doubt: bool
     ) -> Ack:
-        """See ``ShardApi``."""
         path = self._fragments / check_fragment(fragment)
         payloads = content or [read_frame(path, frame) for frame in frames]
         batches = [unpack_batch(payload) for payload in payloads]
@@ -177,7 +176,6 @@ class OwnedShard:
         return ack
 
     def fence(self, owner_epoch: int) -> int:
-        """See ``ShardApi``."""
         if owner_epoch < 1:
             raise InvalidMessageError(f"the ownership epoch {owner_epoch} is not one of a grant")
         newest = self.writer.fence(owner_epoch)
@@ -185,11 +183,9 @@ class OwnedShard:
         return newest
 
     def sync(self) -> None:
-        """See ``ShardApi``."""
         self.writer.flush()
 
     def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
-        """Accept batches of producers, or refuse them."""
         self.writer.appends.writable = writable
 
     def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:

@@ -28,7 +28,6 @@ class ProcessLimits:
 
     @classmethod
     def of_system(cls) -> ProcessLimits:
-        """Return the limits of this process."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
             maps = int(_MAX_MAP_COUNT.read_text())

@@ -191,7 +191,6 @@ class LookupApi(Protocol):
 
 
 def shard_of(topic: TopicConfig, queue_id: int) -> Endpoint[ShardApi]:
-    """Return the endpoint of a shard."""
     return Endpoint(process_actor(topic.process_of(queue_id)), ShardApi, (topic.name, queue_id))
 
 
@@ -201,12 +200,10 @@ def shards_of(topic: TopicConfig) -> list[Endpoint[ShardApi]]:
 
 
 def process_of(process: str) -> Endpoint[ShardProcessApi]:
-    """Return the endpoint of a shard process."""
     return Endpoint(process_actor(process), ShardProcessApi, (process,))
 
 
 def lookups_of(topic: TopicConfig, queue_id: int) -> Endpoint[LookupApi]:
-    """Return the endpoint of the lookups in a shard."""
     return Endpoint(process_actor(topic.process_of(queue_id)), LookupApi, (topic.name, queue_id))
 
 

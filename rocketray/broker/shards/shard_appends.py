@@ -64,11 +64,9 @@ class ShardAppends:
         return f"{self._topic}/{self._queue_id}"
 
     def min_queue_offset(self) -> int:
-        """Return the first queue offset that still exists."""
         return self._store.reads.min_queue_offset(self._topic, self._queue_id)
 
     def next_queue_offset(self) -> int:
-        """Return the queue offset that the next message gets."""
         return self._store.reads.max_queue_offset(self._topic, self._queue_id)
 
     def check_open(self) -> None:

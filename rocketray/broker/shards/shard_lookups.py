@@ -29,7 +29,6 @@ class ShardLookups:
     drain: Callable[[], object]
 
     def view(self, physical_offset: int) -> StoredMessage | None:
-        """Return the message at a physical offset, or None if no record begins there."""
         try:
             with self.writer.reading():
                 found = self.writer.store.reads.view(PhysicalOffset(physical_offset))
@@ -38,7 +37,6 @@ class ShardLookups:
         return found if found.physical_offset == physical_offset else None
 
     def facts(self, message: StoredMessage) -> StoredFacts:
-        """Return the facts on a message of this shard."""
         reads, place = self.writer.store.reads, (self.topic, self.queue_id)
         with self.writer.reading():
             offsets = reads.min_queue_offset(*place), reads.max_queue_offset(*place)
@@ -53,12 +51,10 @@ class ShardLookups:
         return StoredFacts(message, is_dispatched, tags_code, *offsets, unit, filters)
 
     def message_at(self, queue_offset: int) -> StoredMessage | None:
-        """Return the message at a queue offset, or None if there is none."""
         with self.writer.reading():
             return self.writer.message_at(queue_offset)
 
     def offset_at_time(self, time_ms: int) -> int:
-        """Return the offset of the first message stored at that time or later, else the end."""
         with self.writer.reading():
             reads = self.writer.store.reads
             return reads.queue_offset_by_time(self.topic, self.queue_id, time_ms)
@@ -90,7 +86,6 @@ class ShardLookups:
             return reads.query(self.topic, key, count, begin_ms, end_ms, strict=strict)
 
     def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
-        """Return the first messages stored from *begin_ms* up to and including *end_ms*."""
         reads = self.writer.store.reads
         messages: list[StoredMessage] = []
         with self.writer.reading():

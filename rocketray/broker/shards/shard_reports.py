@@ -24,11 +24,9 @@ class ShardReports:
         self._shards, self._clock_ms = shards, clock_ms
 
     def statistics(self) -> list[ShardStatistics]:
-        """See ``ShardProcessApi``."""
         return [shard.statistics() for shard in self._shards().values()]
 
     def midnights(self) -> tuple[int, int]:
-        """See ``ShardProcessApi``."""
         return midnights(self._clock_ms())
 
     def stored_by_day(self, yesterday_ms: int, today_ms: int, topic: str | None) -> list[DayCounts]:

@@ -114,5 +114,4 @@ class DiskScrub:
             self.wake()
 
     def wake(self) -> None:
-        """End the wait."""
         self._wakes.set()

@@ -236,7 +236,6 @@ class ShardWriter:
     def keep_bitmaps(
         self, living: Sequence[LiveSubscription] | None
     ) -> dict[str, ConsumerFilterData]:
-        """See :meth:`ShardBitmaps.keep`."""
         with self._lock:
             return self.bitmaps.keep(living)
 

@@ -120,16 +120,13 @@ class TopicConfig:
 
     @property
     def writable(self) -> bool:
-        """Whether producers may send to it."""
         return bool(self.perm & _WRITABLE)
 
     @property
     def readable(self) -> bool:
-        """Whether consumers may read it."""
         return bool(self.perm & _READABLE)
 
     def process_of(self, queue_id: int) -> str:
-        """Return the name of the process that has the shard of a queue."""
         name = SHARED_PROCESS
         if self.processes:
             number = self.processes[queue_id]
@@ -359,7 +356,6 @@ class TopicCatalog:
         return replace(topic, disks=placed, processes=processes, common=common)
 
     def with_disk(self, name: str, queue_id: int, disk: str) -> TopicCatalog:
-        """Return the catalog in which a queue is on another disk."""
         topic = self.get(name)
         disks = list(topic.disks or ("",) * topic.queues)
         disks[queue_id] = disk

@@ -45,15 +45,12 @@ class QueueTail:
         self._log = LogReader(data)
 
     def minimum(self) -> int:
-        """See :class:`Tail`."""
         return self._bounds()[0]
 
     def end(self) -> int:
-        """See :class:`Tail`."""
         return self._bounds()[1]
 
     def read(self, start: int, max_count: int) -> list[StoredMessage]:
-        """See :class:`Tail`."""
         if start >= self.end():
             return []
         found = self._log.read({self._queue: start}, max_count, 0).get(self._queue, [])
@@ -63,7 +60,6 @@ class QueueTail:
         return found
 
     def close(self) -> None:
-        """Unmap everything."""
         self._log.close()
 
     def _bounds(self) -> tuple[int, int]:

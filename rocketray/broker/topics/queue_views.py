@@ -39,7 +39,6 @@ class QueueView:
     store: Path
 
     def count(self) -> int:
-        """Return the number of messages."""
         return self.reader.gaps.count(self.minimum, self.maximum)
 
     def first_stored_at(self, time_ms: int) -> int:

@@ -26,7 +26,6 @@ def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the consumer groups."""
     return _named(_keys(ctx, "groups.json", "subscriptionGroupTable"), incomplete)
 
 

@@ -105,7 +105,6 @@ StoredTopicArgument = Annotated[
 
 
 def group_argument(help_text: str, metavar: str | None = None) -> Any:
-    """Return the declaration of an argument that names a group."""
     return typer.Argument(
         metavar=metavar,
         callback=checked(check_group),

@@ -39,7 +39,6 @@ class Finding(NamedTuple):
 
 
 def check_python(version: tuple[int, int, int], prefix: str) -> Finding:
-    """Check the interpreter."""
     said = f"Python {'.'.join(map(str, version))} in {prefix}"
     if (3, 11) <= version[:2] <= (3, 13):
         return Finding("python", "ok", said)

@@ -94,7 +94,6 @@ class TopicWait:
         self._open = ExitStack()
 
     def __call__(self, report: TopicProgress) -> None:
-        """Show the progress."""
         self._latest, self.started = report, report.started
         if self._live is not None:
             self._live(f"{_count(report)} run")

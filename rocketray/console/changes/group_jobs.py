@@ -45,7 +45,6 @@ class GroupJob:
     plan: dict[str, Any] | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON."""
         content = json_fields(self)
         del content["group"]
         return content

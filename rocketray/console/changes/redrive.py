@@ -31,7 +31,6 @@ class RedriveJob:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON."""
         content = json_fields(self)
         del content["group"], content["stop"]
         return content
@@ -67,7 +66,6 @@ class Redrives:
             self.jobs[group].stop.set()
 
     def close(self) -> None:
-        """Stop all."""
         for job in self.jobs.values():
             job.stop.set()
 

@@ -54,7 +54,6 @@ class SendForm:
 
     @classmethod
     def of(cls, config: TopicConfig, fields: Mapping[str, Any]) -> SendForm:
-        """Return the form of a message for a topic."""
         # A browser sends the ends of lines as CR LF, whatever was typed or pasted.
         texts = {
             name: value.replace("\r\n", "\n")
@@ -141,7 +140,6 @@ class SentMessages:
         self._found: dict[str, dict[str, Any]] = {}
 
     def keep(self, result: dict[str, Any]) -> str:
-        """Keep a result; return its number."""
         number = secrets.token_hex(8)
         self._found[number] = result
         while len(self._found) > _RESULTS_MAX:

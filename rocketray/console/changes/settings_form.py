@@ -88,7 +88,6 @@ class SettingsForm:
         }
 
     def carry_out(self, node: NodeClient) -> None:
-        """Make the changes."""
         config = node.topics.get(self.topic)
         wanted = self.retention(config.retention)
         if self.permission not in (None, config.perm):

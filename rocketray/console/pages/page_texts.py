@@ -420,6 +420,5 @@ TEXTS: dict[str, tuple[str, str]] = {
 
 
 def text_in(language: str, key: str, **values: object) -> str:
-    """Return a text with its *values*."""
     text = TEXTS[key][list(LANGUAGES).index(language)]
     return text.format(**values) if values else text

@@ -66,13 +66,11 @@ class Renderer:
         return web.Response(text=text, status=status, content_type="text/html")
 
     def live(self, request: web.Request, name: str, record: dict[str, Any]) -> str:
-        """Return the live part of a page."""
         template = self._templates.get_template(f"{name}.html")
         values = template.new_context(self._values(request, name, record))
         return "".join(template.blocks["live"](values))
 
     def menu(self, request: web.Request, name: str) -> str:
-        """Return the menu of a page, with its badges."""
         return self._templates.get_template("menu.html").render(self._values(request, name, {}))
 
     def failure(

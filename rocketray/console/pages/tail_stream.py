@@ -204,7 +204,6 @@ class LiveTail:
             return {"rows": rows, **counts_record(self._tail)}
 
     def look_for_queues(self) -> None:
-        """See :meth:`DisksTail.look_for_queues`."""
         with self._lock:
             self._tail.look_for_queues()
 

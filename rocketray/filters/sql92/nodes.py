@@ -35,7 +35,6 @@ class Kind(Enum):
 
     @property
     def is_number(self) -> bool:
-        """Whether values of this kind are numbers."""
         return self in (Kind.INT32, Kind.INT64, Kind.DOUBLE)
 
 
@@ -177,7 +176,6 @@ def kind_of(node: Expression) -> Kind:
 
 
 def property_names(node: Expression) -> frozenset[str]:
-    """Return the names of all properties in *node*."""
     return frozenset(each.name for each in walk(node) if isinstance(each, Property))
 
 

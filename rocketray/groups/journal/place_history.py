@@ -85,7 +85,6 @@ class _Replay:
         self._again_before: JournalEntry | None = None  # before a restart that may prove harmless
 
     def take(self, entry: JournalEntry, queue_id: int) -> None:
-        """Apply *entry*."""
         if entry.kind in _ENDS:
             self._forget()
         if queue_id not in entry.queues:

@@ -193,7 +193,6 @@ class _LocalQueues(LogReader):
     """The queues of a disk on this machine."""
 
     def known_end(self, queue: Queue) -> int:
-        """Return the end of a queue."""
         return self.bounds(queue)[1]
 
 

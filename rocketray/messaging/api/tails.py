@@ -50,15 +50,12 @@ class RemoteTail:
         self._is_known = False
 
     def minimum(self) -> int:
-        """See :class:`Tail`."""
         return self._bounds().minimum
 
     def end(self) -> int:
-        """See :class:`Tail`."""
         return self._bounds().visible
 
     def read(self, start: int, max_count: int) -> list[StoredMessage]:
-        """See :class:`Tail`."""
         found = self._ranges.records({self._key: start}, max_count)[self._key]
         if start < found.held.minimum:
             topic, queue_id = self._key

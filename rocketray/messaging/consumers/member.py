@@ -210,7 +210,6 @@ class GroupConsumer(OfOneProcess, what="consumer"):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def _take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:

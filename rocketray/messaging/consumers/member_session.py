@@ -176,7 +176,6 @@ class MemberSession:
 
     @property
     def is_reading(self) -> bool:
-        """Whether any queue is read."""
         return bool(self._finished)
 
     def finished(self) -> dict[int, int]:

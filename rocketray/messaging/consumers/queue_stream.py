@@ -38,7 +38,6 @@ class QueueStreams:
         """Do nothing: it has no threads of its own."""
 
     def bounds(self, queue_id: int) -> QueueBounds:
-        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return queue_bounds(self._node.data, self._topic, queue_id)
 
     def is_left_behind(self) -> bool:
@@ -50,7 +49,6 @@ class QueueStreams:
         return frozenset()
 
     def open(self, queue_id: int, part: QueuePart, start: int) -> QueueStream:
-        """Return a stream that begins at *start*, and is not attached yet."""
         wanted = self._topic, queue_id, self._group, part.subscription
         description = StreamDescription(*wanted, start, str(self.bell.path), part.stop)
         return QueueStream(self._node, description, self.bell)
@@ -67,7 +65,7 @@ def member_bell(node: NodeClient) -> Doorbell:
 
 
 class QueueStream:
-    """One queue that a member owns: its matches, and the log behind them."""
+    """One queue that a member owns, its ``MemberStream``: its matches, and the log behind them."""
 
     def __init__(self, node: NodeClient, description: StreamDescription, bell: Doorbell) -> None:
         self.queue_id = description.queue_id
@@ -95,11 +93,9 @@ class QueueStream:
 
     @property
     def part(self) -> QueuePart:
-        """The subscription that the queue is read with, and the offset to stop at."""
         return QueuePart(self._description.subscription, self._description.stop)
 
     def attach(self) -> None:
-        """Have matches arrive; raises as ``FilterApi.attach_ring``."""
         self._matches.attach()
 
     def visible(self) -> int:
@@ -115,7 +111,6 @@ class QueueStream:
         self._counted += before.counters()
 
     def take_matches(self, max_count: int) -> TakenMatches | None:
-        """See ``MemberStream.take_matches``."""
         if self._waiting is None:
             self._waiting = self._matches.take_matches(max_count)
         if self._waiting is None:
@@ -163,15 +158,12 @@ class QueueStream:
         return self._matches.first_error
 
     def counters(self) -> FilterCounters:
-        """Return the counters of the filter since the stream was opened."""
         return self._counted + self._matches.counters()
 
     def stop(self) -> None:
-        """Let no more matches arrive; messages that were taken stay readable."""
         self._matches.close()
 
     def close(self) -> None:
-        """Unmap the queue's files."""
         self._reader.close()
 
 

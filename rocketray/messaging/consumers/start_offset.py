@@ -30,7 +30,6 @@ class NextBegin(NamedTuple):
     missed: int = 0
 
     def log(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Log the fault of *offset*, if it has one."""
         if self.illegal is not None:
             _LOG.warning(
                 "%s/%d: offset %d of group %s is out of range (%s); continuing at %d, %s missed",

@@ -165,7 +165,6 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close it."""
         await self.close()
 
     @property

@@ -125,7 +125,6 @@ class Batch:
 
     @property
     def settled(self) -> bool:
-        """Whether the outcome of the batch is known."""
         return self.ack is not None or self.failure is not None
 
     @property
@@ -211,14 +210,12 @@ class SendResults(Sequence[SendResult]):
     def __getitem__(self, index: slice) -> list[SendResult]: ...
 
     def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
-        """Return the result of one message, or of several."""
         found = self._find()[index]
         if isinstance(found, list):
             return [batch.result(at) for batch, at in found]
         return found[0].result(found[1])
 
     def __iter__(self) -> Iterator[SendResult]:
-        """Yield all results."""
         return (batch.result(at) for batch, at in self._find())
 
     def _find(self) -> list[tuple[Batch, int]]:

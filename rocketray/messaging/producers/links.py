@@ -179,7 +179,6 @@ class QueueLinks(OfOneProcess, what="producer"):
             return self.link(topic, None, None)
 
     def existing(self, topic: str, queue_id: int) -> QueueLink | None:
-        """Return the link to a queue if it is open."""
         links = self._links.get(topic, ())
         return links[queue_id] if queue_id < len(links) else None
 
@@ -270,7 +269,6 @@ class QueueLinks(OfOneProcess, what="producer"):
             self.is_closed = True
 
     def close(self) -> None:
-        """Release the rings."""
         self.refuse()
         for link in self.opened():
             with link.lock:

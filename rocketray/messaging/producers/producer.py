@@ -329,5 +329,4 @@ class NodeProducer(OfOneProcess, what="producer"):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()

@@ -251,7 +251,6 @@ class QueueLink(OfOneProcess, what="producer"):
         return True
 
     def has_room(self, size: int) -> bool:
-        """Return whether a batch of that size can be sent at once."""
         sender = self._sender_of(size)
         return sender is not None and sender.has_room(size)
 
@@ -275,7 +274,6 @@ class QueueLink(OfOneProcess, what="producer"):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch that is not full is better sent after those in flight."""
         return self._sender.is_busy
 
     def ask_again(self, batch: Batch) -> None:

@@ -94,7 +94,6 @@ class MessageFuture(SendFuture[SendResult]):
         return self._link.look(self._batch)
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """See :meth:`SendFuture.add_done_callback`."""
         self._batcher.outcomes.call_back(self._link, self._batch, partial(callback, self))
 
     def __await__(self) -> Generator[Any, None, SendResult]:
@@ -202,7 +201,6 @@ class ListFuture(SendFuture[SendResults]):
         return all(link.look(batch) for link, batch in list(self._placed.values()))
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
-        """See :meth:`SendFuture.add_done_callback`."""
         outcomes = self._batcher.outcomes
         for link, batch in list(self._placed.values()):
             if not batch.settled and not outcomes.is_closed:

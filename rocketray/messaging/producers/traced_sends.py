@@ -46,7 +46,6 @@ class TracedSends:
         at_once: bool = False,
         one_way: bool = False,
     ) -> MessageFuture:
-        """See :meth:`MessageSends.begin`."""
         sending = self._begin(topic, body, options)
         try:
             future = self._sends.begin(

@@ -120,7 +120,6 @@ class Transaction:
         self._decide("rollback")
 
     def __enter__(self) -> Self:
-        """Return the transaction itself."""
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
@@ -136,7 +135,6 @@ class Transaction:
             _LOG.warning("transaction %s is not rolled back yet: %s", self.message_id, failure)
 
     async def __aenter__(self) -> Self:
-        """Return the transaction itself."""
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, *_: object) -> None:

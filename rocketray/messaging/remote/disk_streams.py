@@ -62,7 +62,6 @@ class DiskStreams:
             source.start()
 
     def bounds(self, queue_id: int) -> QueueBounds:
-        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return self._source(queue_id).bounds(queue_id)
 
     def is_left_behind(self) -> bool:
@@ -104,11 +103,9 @@ class DiskStreams:
         return frozenset(moved)
 
     def open(self, queue_id: int, part: QueuePart, start: int) -> MemberStream:
-        """Return a stream that begins at *start*, and is not attached yet."""
         return self._source(queue_id).open(queue_id, part, start)
 
     def close(self) -> None:
-        """Release everything; all streams are closed."""
         for source in self._sources.values():
             source.close()
         if self._doorbell is not None:

@@ -114,7 +114,6 @@ class DisksTail:
 
     @property
     def counts(self) -> TailCounts:
-        """The sums so far."""
         return sum((tail.counts for tail in self._tails.values()), self._past)
 
     @property
@@ -260,5 +259,4 @@ class _Finder:
         self._disk = disk
 
     def place(self) -> DiskPlace:
-        """Return the place of the disk."""
         return self._ask(lambda node: node.at(self._disk).service.place())

@@ -62,7 +62,6 @@ class FetchSessions:
         self._sessions: dict[str, _Session] = {}
 
     def bounds(self, topic: str, queue_id: int) -> QueueBounds:
-        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         return queue_bounds(self._node.data, check_topic(topic), queue_id)
 
     def attach(self, fetch: Fetch) -> None:
@@ -89,7 +88,6 @@ class FetchSessions:
             return session.fetch(fetch, deadline_s)
 
     def wake(self, session: str, number: int) -> None:
-        """End the wait of the session's fetches up to that number."""
         with self._lock:
             found = self._sessions.get(session)
         if found is not None:

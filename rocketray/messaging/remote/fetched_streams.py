@@ -87,7 +87,6 @@ class FetchedStreams:
             thread.start()
 
     def bounds(self, queue_id: int) -> QueueBounds:
-        """Return the bounds of a queue; raise ``ShardUnavailableError`` if it does not exist."""
         found = self._gateway.bounds(self.topic, queue_id)
         self._ends[queue_id] = found.end
         return found
@@ -101,7 +100,6 @@ class FetchedStreams:
         return frozenset()
 
     def open(self, queue_id: int, part: QueuePart, start: int) -> FetchedStream:
-        """Return a stream that begins at *start*, and is not attached yet."""
         end = max(start, self._ends.get(queue_id, start))  # a stream opened again may be beyond it
         stream = FetchedStream(self, queue_id, part, start, end)
         with self.lock:
@@ -284,7 +282,6 @@ class FetchedStream:
         return self._end
 
     def read_on(self, part: QueuePart) -> None:
-        """Continue with another part behind what was taken."""
         with self._source.lock:
             self.part = part
             self._position = self.next_queue_offset
@@ -294,7 +291,6 @@ class FetchedStream:
             self.is_attached = False
 
     def take_matches(self, max_count: int) -> TakenMatches | None:
-        """See ``MemberStream.take_matches``."""
         with self._source.lock:
             if not self._batches:
                 return self._without_messages()
@@ -314,12 +310,10 @@ class FetchedStream:
         """Do nothing: messages in memory are released with their batch."""
 
     def counters(self) -> FilterCounters:
-        """Return the counters of the filter since the stream was opened."""
         with self._source.lock:
             return self._counted + self._counters
 
     def stop(self) -> None:
-        """Fetch no more."""
         self._source.drop(self)
 
     def close(self) -> None:
@@ -349,17 +343,14 @@ class LocalBell:
         self._count = 0
 
     def count(self) -> int:
-        """Return the number of rings."""
         return self._count
 
     def ring(self) -> None:
-        """Wake the sleeper, or keep it from falling asleep."""
         with self._rung:
             self._count += 1
             self._rung.notify_all()
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over."""
         with self._rung:
             self._rung.wait_for(lambda: self._count != seen, timeout_s)
 

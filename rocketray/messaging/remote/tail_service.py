@@ -23,7 +23,6 @@ class TailService:
         self._data = data
 
     def step(self, query: TailQuery, queues: Sequence[int], room: int | None) -> TailStep:
-        """See ``TailApi``."""
         tail = TopicTail(
             self._data,
             *(query.topic, query.subscription, query.start),

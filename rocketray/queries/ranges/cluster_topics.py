@@ -31,7 +31,6 @@ class ClusterTopics:
         self._disks: dict[str, DiskQueues] = {}
 
     def known(self) -> Mapping[str, TopicConfig]:
-        """See ``TopicSource``."""
         return self._connection.topics.all()
 
     def bounds(
@@ -51,7 +50,6 @@ class ClusterTopics:
         return {key: held[key] for key in keys}
 
     def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
-        """See ``TopicSource``."""
         return self._disks[topic.disk_of(queue_id)].place
 
     def find_time(self, key: QueueKey, held: Bounds, time_ms: int) -> int | None:

@@ -51,7 +51,6 @@ class StoreTopics:
     def bounds(
         self, topics: Sequence[TopicConfig], keys: Sequence[QueueKey]
     ) -> dict[QueueKey, Bounds]:
-        """See ``TopicSource``."""
         found = dict.fromkeys(keys, Bounds(0, 0))  # without a message a queue may have no files
         for topic in topics:
             with open_queues(self._directory, topic.name) as views:
@@ -64,11 +63,9 @@ class StoreTopics:
         return found
 
     def place(self, topic: TopicConfig, queue_id: int) -> DiskPlace:
-        """See ``TopicSource``."""
         return DiskPlace(self._stores[topic.name, queue_id], is_store=True)
 
     def find_time(self, key: QueueKey, held: Bounds, time_ms: int) -> int | None:
-        """See ``TopicSource``."""
         topic, queue_id = key
         with open_queues(self._directory, topic) as views:
             for view in views:

@@ -61,7 +61,6 @@ class TopicChoice:
         return [known[name] for name in self.names]
 
     def keys(self, topics: Iterable[TopicConfig]) -> list[QueueKey]:
-        """Return the chosen queues of *topics*."""
         return [
             (topic.name, queue_id)
             for topic in topics

@@ -87,7 +87,6 @@ class PushedFilters:
         return found, left
 
     def ranges(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return what is left of *ranges*."""
         clipped = (
             replace(each, start=max(each.start, self.start), stop=min(each.stop, self.stop))
             for each in ranges

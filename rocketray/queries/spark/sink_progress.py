@@ -113,7 +113,6 @@ class ProgressLog:
         self._logged: dict[str, tuple[SinkStatistics, float]] = {}
 
     def note(self, sinks: Iterable[SinkStatistics]) -> None:
-        """Log what changed in *sinks*."""
         for sink in sinks:
             before, time_s = self._logged.get(sink.name, (None, 0.0))
             now_s = self._clock_s()

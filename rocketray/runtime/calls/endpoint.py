@@ -57,7 +57,6 @@ def disk_in(name: str) -> str:
 
 
 def process_actor(process: str) -> str:
-    """Return the name of the actor of a shard process."""
     return f"{_SHARDS}{process}"
 
 

@@ -116,7 +116,6 @@ class CallForm:
 
 @cache  # get_type_hints evaluates every annotation of the method: once is enough
 def call_form(method: Callable[..., Any]) -> CallForm:
-    """Return the form of the calls of a method."""
     return CallForm(method)
 
 

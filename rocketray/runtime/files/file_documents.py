@@ -52,7 +52,6 @@ class FileDocuments:
         return read_state(self._path(name), parse, owns=True)
 
     def save(self, name: str, value: object, *, is_indented: bool = True) -> None:
-        """See :class:`Documents`."""
         write_json(self._path(name), value, is_indented=is_indented)
 
     def _path(self, name: str) -> Path:

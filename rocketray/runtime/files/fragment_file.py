@@ -166,7 +166,6 @@ class FragmentFile:
         self._file: BinaryIO = self._part.open("xb", buffering=0)
 
     def write(self, content: bytes | memoryview) -> None:
-        """See ``FragmentSink``."""
         self._since_look += len(content)
         self._check_room()
         left = memoryview(content)
@@ -175,7 +174,6 @@ class FragmentFile:
             left = left[self._file.write(left) :]
 
     def finish(self) -> None:
-        """See ``FragmentSink``."""
         # The content is on disk before the name says that it is whole (invariant 1).
         os.fdatasync(self._file.fileno())
         self._file.close()
@@ -183,7 +181,6 @@ class FragmentFile:
         sync_directory(self._path.parent)
 
     def discard(self) -> None:
-        """See ``FragmentSink``."""
         self._file.close()
         self._part.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)

@@ -54,7 +54,6 @@ def token_file(data: Path) -> Path:
 
 
 def identity_file(data: Path) -> Path:
-    """Return the file with the identity of the directory."""
     return data / "directory.json"
 
 
@@ -74,7 +73,6 @@ def broadcast_directory(data: Path) -> Path:
 
 
 def journal_directory(data: Path) -> Path:
-    """Return the directory of the journals of consumer groups."""
     return config_directory(data) / "groupJournal"
 
 
@@ -84,7 +82,6 @@ def writers_directory(data: Path) -> Path:
 
 
 def staged_directory(data: Path) -> Path:
-    """Return the directory of the fragments of staged batches."""
     return data / "staged"
 
 
@@ -109,7 +106,6 @@ def coordinator_directory(data: Path) -> Path:
 
 
 def shard_directory(data: Path, topic: str, queue_id: int) -> Path:
-    """Return the store directory of one shard."""
     return data / "shards" / topic / str(queue_id)
 
 

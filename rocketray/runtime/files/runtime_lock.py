@@ -57,7 +57,6 @@ class RuntimeLock:
         self._close = weakref.finalize(self, os.close, _share(partial(_make, data), create=True))
 
     def close(self) -> None:
-        """Release the lock."""
         self._close()
 
 

@@ -278,7 +278,6 @@ class Doorbell:
         self._line.wait_above(seen, timeout_s, slice_s=timeout_s)
 
     def unlink(self) -> None:
-        """Remove the file."""
         self._file.unlink()
 
 

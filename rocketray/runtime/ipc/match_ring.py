@@ -118,7 +118,6 @@ class MatchRing:
         self._entries = entries.reshape(CAPACITY, _ENTRY_FIELDS)
 
     def description(self) -> StreamDescription:
-        """Return the member's description of the stream."""
         return StreamDescription.from_json(self._read_text(_PAGE_BYTES, _DESCRIPTION_BYTES))
 
     # The filter actor's side.

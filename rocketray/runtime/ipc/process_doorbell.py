@@ -45,7 +45,6 @@ class ProcessDoorbell:
         return (java_hash_code(topic) + queue_id) % SLOTS
 
     def bell(self, topic: str, queue_id: int) -> QueueBell:
-        """Return the bell of one queue."""
         slot = self._slots + self.slot(topic, queue_id) * _SLOT_BYTES
         return QueueBell(self, slot, self._line.address)
 

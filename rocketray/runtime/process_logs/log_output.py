@@ -72,12 +72,10 @@ class PrintedLines(io.TextIOBase):
         return self._goes_through and self._like.isatty()
 
     def fileno(self) -> int:
-        """Return the descriptor of the stream below."""
         return self._like.fileno()
 
     @property
     def encoding(self) -> Any:  # type: ignore[override]
-        """The encoding of the stream below."""
         return self._like.encoding
 
     def __getattr__(self, name: str) -> Any:

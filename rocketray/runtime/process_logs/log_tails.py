@@ -91,7 +91,6 @@ class LogTail:
         return found
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

@@ -18,7 +18,6 @@ def exports_metrics() -> bool:
 
 
 def instruments() -> Any:
-    """Return ``ray.util.metrics``."""
     from ray.util import metrics  # noqa: PLC0415 - not in every process
 
     return metrics

@@ -57,7 +57,6 @@ class ServerProbe:
         return 0.0
 
     def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

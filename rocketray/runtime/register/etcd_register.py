@@ -39,7 +39,7 @@ _REASON_MAX = 300  # of one server: those of all are in one line of a log
 
 
 class EtcdRegister:
-    """A register below a prefix of etcd's keys; for any thread and any machine."""
+    """A ``Register`` below a prefix of etcd's keys; for any thread and any machine."""
 
     def __init__(self, url: str) -> None:
         """Use the servers at *url*.
@@ -68,13 +68,11 @@ class EtcdRegister:
         ]
 
     def create(self, key: str, value: bytes) -> bool:
-        """See ``Register.create``."""
         place = self._prefix + check_key(key)
         check_size(key, len(value))
         return self._call(lambda client: client.create(place, value))
 
     def read(self, key: str) -> bytes | None:
-        """See ``Register.read``."""
         place = self._prefix + check_key(key)
         found = self._call(lambda client: client.get(place))
         if not found:
@@ -83,7 +81,6 @@ class EtcdRegister:
         return found[0]
 
     def names(self, folder: str) -> list[str]:
-        """See ``Register.names``."""
         begin = self._prefix + (f"{check_folder(folder)}/" if folder else "")
         end = begin[:-1] + chr(ord("/") + 1)  # the first key that begins with something else
         found = self._call(
@@ -93,7 +90,6 @@ class EtcdRegister:
         return sorted(key.removeprefix(self._prefix) for key in keys)
 
     def remove(self, key: str) -> None:
-        """See ``Register.remove``."""
         place = self._prefix + check_key(key)
         self._call(lambda client: client.delete(place))
 

@@ -31,7 +31,7 @@ _REMAINS_S = 3600.0
 
 
 class FileRegister:
-    """A register in a directory that exists; for any thread and any process."""
+    """A ``Register`` in a directory that exists; for any thread and any process."""
 
     def __init__(self, directory: Path) -> None:
         """Use *directory*.
@@ -49,7 +49,6 @@ class FileRegister:
         """The register's URL, for messages."""
 
     def create(self, key: str, value: bytes) -> bool:
-        """See ``Register.create``."""
         path = self._directory / check_key(key)
         check_size(key, len(value))
         with self._failing():
@@ -65,7 +64,6 @@ class FileRegister:
         return is_new
 
     def read(self, key: str) -> bytes | None:
-        """See ``Register.read``."""
         path = self._directory / check_key(key)
         with self._failing():
             try:
@@ -79,7 +77,6 @@ class FileRegister:
         return value
 
     def names(self, folder: str) -> list[str]:
-        """See ``Register.names``."""
         root = self._directory / check_folder(folder)
         with self._failing():
             self._directory.stat()  # no empty list where the file system is not mounted
@@ -91,7 +88,6 @@ class FileRegister:
             )
 
     def remove(self, key: str) -> None:
-        """See ``Register.remove``."""
         with self._failing():
             (self._directory / check_key(key)).unlink(missing_ok=True)
 

@@ -32,7 +32,7 @@ _REASON_MAX = 300  # a reason is in one line of a log
 
 
 class ObjectRegister:
-    """A register in a bucket or container that exists; for any thread and any machine."""
+    """A ``Register`` in a bucket or container that exists; for any thread and any machine."""
 
     def __init__(self, url: str) -> None:
         """Use the store at *url*.
@@ -61,7 +61,6 @@ class ObjectRegister:
             raise ConfigError(f"the register {url}: {_reason(error)}") from error
 
     def create(self, key: str, value: bytes) -> bool:
-        """See ``Register.create``."""
         check_key(key)
         check_size(key, len(value))
         with self._failing():
@@ -72,7 +71,6 @@ class ObjectRegister:
             return True
 
     def read(self, key: str) -> bytes | None:
-        """See ``Register.read``."""
         check_key(key)
         with self._failing():
             try:
@@ -83,14 +81,12 @@ class ObjectRegister:
             return bytes(found.bytes())
 
     def names(self, folder: str) -> list[str]:
-        """See ``Register.names``."""
         check_folder(folder)
         with self._failing():
             pages = obstore.list(self._store, folder or None)
             return sorted(each["path"] for page in pages for each in page)
 
     def remove(self, key: str) -> None:
-        """See ``Register.remove``."""
         check_key(key)
         with self._failing():
             try:

@@ -19,7 +19,6 @@ _KEY = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 
 
 def is_key(text: str) -> bool:
-    """Return whether *text* has the form of a key."""
     return len(text) <= KEY_MAX_LENGTH and _KEY.fullmatch(text) is not None
 
 

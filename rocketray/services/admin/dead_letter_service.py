@@ -26,13 +26,11 @@ class DeadLetterService:
         self._node = node
 
     def boxes(self) -> list[LetterBox]:
-        """See ``DeadLettersApi``."""
         return letter_boxes(self._node)
 
     def page(
         self, group: str, subscription: Subscription, topic: str | None, start: int
     ) -> LetterPage:
-        """See ``DeadLettersApi``."""
         found: list[tuple[StoredMessage, bool]] = []
         size = 0
         every = letters(self._node, group, subscription, topic, start=start)
@@ -44,6 +42,5 @@ class DeadLetterService:
         return LetterPage(found, found[-1][0].queue_offset + 1 if found else None)
 
     def redrive(self, group: str, subscription: Subscription, topic: str | None, limit: int) -> int:
-        """See ``DeadLettersApi``."""
         with closing(NodeProducer(self._node, ack="disk")) as producer:
             return redrive(self._node, producer, group, subscription, topic=topic, limit=limit)

@@ -32,7 +32,6 @@ class WaitingRetries:
     is_exact: bool
 
     def to_json(self) -> dict[str, object]:
-        """Return the count as JSON."""
         return {"count": self.count, "exact": self.is_exact}
 
 

@@ -98,7 +98,6 @@ class DelayService:
             return self._schedule.recall(place, wanted.queue_offset, wanted.unique_key)
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Return whether the delayed message there is neither delivered nor recalled."""
         with self._lock:
             return self._schedule.is_waiting((topic, queue_id), queue_offset)
 
@@ -108,7 +107,6 @@ class DelayService:
             return len(self._schedule)
 
     def by_minute(self, most: int) -> WaitingByMinute:
-        """Return the messages that wait, in detail for the first *most* minutes."""
         with self._lock:
             due_ms = self._schedule.due_times()
         minutes, counts = np.unique(due_ms // _MINUTE_MS, return_counts=True)

@@ -96,5 +96,4 @@ class DoneMarks:
         self._files.remove_forgotten()
 
     def close(self) -> None:
-        """Unmap the files."""
         self._files.close()

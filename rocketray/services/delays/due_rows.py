@@ -44,11 +44,9 @@ class DueRow:
                 _LOG.error("a delayed message is dead-lettered: %s", error)
 
     def is_at(self, place: Place, offset: int) -> bool:
-        """Return whether it waited there."""
         return self.offset == offset and self.place == place
 
     def forwarded(self) -> ForwardedMessage:
-        """Return the message, which has a target."""
         assert self.message is not None
         return self.message
 

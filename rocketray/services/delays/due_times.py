@@ -28,7 +28,6 @@ class Due(NamedTuple):
     waits_s: _Int32s
 
     def sorted(self) -> Due:
-        """Return the same messages in order."""
         return self.part(np.lexsort((self.offsets, self.due_ms)))
 
     def part(self, which: slice | _Int64s) -> Due:
@@ -41,7 +40,6 @@ class Due(NamedTuple):
 
     @staticmethod
     def concatenated(parts: list[Due]) -> Due:
-        """Return all of *parts* in a row."""
         return Due(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -87,7 +85,6 @@ class DueTimes:
             self._runs.append(_Run(merged.sorted()))
 
     def next_ms(self) -> int | None:
-        """Return the due time of the next message; None if none waits."""
         heads = [int(run.due.due_ms[run.taken]) for run in self._runs if len(run)]
         return min(heads, default=None)
 
@@ -109,7 +106,6 @@ class DueTimes:
         return everything.part(order)
 
     def rests(self) -> list[Due]:
-        """Return the messages of each run."""
         return [run.rest() for run in self._runs]
 
     def take_all(self) -> Due:

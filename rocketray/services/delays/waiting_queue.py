@@ -133,7 +133,6 @@ class WaitingQueue:
             self.records.reader.let_go_before(first)
 
     def close(self) -> None:
-        """Unmap everything."""
         self.records.reader.close()
         self._marks.close()
 

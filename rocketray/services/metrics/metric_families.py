@@ -39,7 +39,6 @@ def metrics_of(node: NodeClient) -> list[Metric]:
 
 
 def families_of(readings: NodeReadings, troubles: Iterable[Trouble] = ()) -> list[Metric]:
-    """Return the metrics of a node at one time."""
     found = [*_of_topics(readings), *_of_queues(readings), *_of_numbers(readings)]
     found.append(_of_troubles(readings, troubles))
     if readings.groups is not None:

@@ -43,14 +43,12 @@ class FragmentUpload:
         self._writer, self._reader = map(not_freed_in_forks, self._call(begin))
 
     def write(self, content: bytes | memoryview) -> None:
-        """See ``FragmentSink``."""
         self._collected.append(bytes(content))
         self._size += len(content)
         if self._size >= _CHUNK_BYTES:
             self._send()
 
     def finish(self) -> None:
-        """See ``FragmentSink``."""
         self._send()
 
         def end() -> None:

@@ -27,7 +27,6 @@ class StagedFragments:
         self._seen: dict[str, int] = {}  # when each was first seen, by the steady clock
 
     def path(self, name: str) -> Path:
-        """Return the file of a fragment."""
         return self._directory / name
 
     def frames(self, fragment: Fragment) -> list[FragmentFrame]:

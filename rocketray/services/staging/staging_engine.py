@@ -105,7 +105,7 @@ class _Tried(NamedTuple):
 
 
 class StagingEngine:
-    """The staged batches of a node; for one thread at a time."""
+    """The staged batches of a node, as ``StagingApi``; for one thread at a time."""
 
     def __init__(
         self,
@@ -172,7 +172,6 @@ class StagingEngine:
         return "decided"
 
     def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
-        """See ``StagingApi``."""
         if name in self._published or name in self._finished:
             return  # the call is repeated, since its answer was lost
         frames = {fragment.name: self._checked(name, fragment) for fragment in fragments}
@@ -180,7 +179,6 @@ class StagingEngine:
         self._queue(name, frames, in_doubt=False)
 
     def is_applied(self, batch: BatchName) -> bool:
-        """See ``StagingApi``."""
         if batch in self._published or batch in self._finished:
             return batch in self._finished
         if not self._ledger.knows(batch):
@@ -188,7 +186,6 @@ class StagingEngine:
         return all(each.number != batch.number for each in self._ledger.get(batch.writer).decided)
 
     def drop(self, batch: BatchName, names: Sequence[str]) -> None:
-        """See ``StagingApi``."""
         self._drop_undecided(batch, names)
 
     def step(self, now_ms: int) -> int | None:
@@ -215,7 +212,6 @@ class StagingEngine:
         self._deliveries.abandon()
 
     def overview(self, most: int) -> StagedOverview:
-        """See ``StagingApi``."""
         kept: set[str] = set()
         found = []
         for state in self._ledger:

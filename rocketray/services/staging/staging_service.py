@@ -63,30 +63,25 @@ class StagingService:
                 return engine.step(now_ms)
 
     def decide(self, wanted: StagedBatch) -> StagingVerdict:
-        """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             verdict = engine.decide(wanted)
         self._wake()
         return verdict
 
     def publish(self, name: BatchName, fragments: Sequence[Fragment]) -> None:
-        """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             engine.publish(name, fragments)
         self._wake()
 
     def is_applied(self, batch: BatchName) -> bool:
-        """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             return engine.is_applied(batch)
 
     def drop(self, batch: BatchName, names: Sequence[str]) -> None:
-        """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             engine.drop(batch, names)
 
     def overview(self, most: int) -> StagedOverview:
-        """See ``StagingApi``."""
         with self._lock, self._begun() as engine:
             return engine.overview(most)
 

@@ -76,7 +76,6 @@ class NodeLinks:
         self.node().shard_calls(*self._place(topic, queue_id)).sync()
 
     def close(self) -> None:
-        """Release the rings."""
         with self._lock:
             producers, self._producers = self._producers, OrderedDict()
         for producer in producers.values():

@@ -58,7 +58,6 @@ class TransactionService:
         self._saved_ms = self._expired_ms = 0
 
     def step(self, now_ms: int) -> int | None:
-        """See :meth:`TransactionEngine.step`."""
         with self._lock:
             if not self._log.exists(HALF_TOPIC):
                 return None
@@ -86,12 +85,10 @@ class TransactionService:
         return verdict
 
     def checks(self, group: str) -> list[StoredMessage]:
-        """See :meth:`TransactionEngine.checks`."""
         with self._lock:
             return self._engine.checks(group) if self._engine else []
 
     def overview(self, most: int) -> TransactionOverview:
-        """See :meth:`TransactionEngine.overview`."""
         with self._lock:
             return self._engine.overview(most) if self._engine else TransactionOverview()
 

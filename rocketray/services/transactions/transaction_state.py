@@ -46,7 +46,6 @@ class TransactionProgress:
         return read_value(cls, {**json_fields(cls()), **_FORM.content(value)})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the progress as it is saved."""
         return _FORM.of(json_fields(self))
 
 

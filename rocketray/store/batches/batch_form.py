@@ -126,7 +126,6 @@ class RecordOptions:
 
     @property
     def store_host_bytes(self) -> int:
-        """The width of the store host."""
         return HOST_BYTES + HOST_IPV6_EXTRA * self.store_ipv6
 
     @property
@@ -241,7 +240,6 @@ class RecordCollector:
         self.size += len(record)
 
     def encode(self, *, keeps_store_times: bool) -> EncodedBatch:
-        """Return the batch; see :class:`EncodedBatch`."""
         return EncodedBatch(
             np.frombuffer(b"".join(self._records), np.uint8),
             np.array([len(record) for record in self._records], np.int32),

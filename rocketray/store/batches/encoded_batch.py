@@ -142,11 +142,9 @@ class Packed:
 
     @property
     def packed_bytes(self) -> int:
-        """The size of the frame."""
         return len(self.frame)
 
     def pack_into(self, out: npt.NDArray[np.uint8]) -> None:
-        """Copy it to *out*."""
         out[:] = np.frombuffer(self.frame, np.uint8)
 
 

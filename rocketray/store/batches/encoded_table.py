@@ -174,7 +174,6 @@ class MeasuredTable:
         self.write_records(out[at:])
 
     def encode(self) -> EncodedBatch:
-        """Return the batch of all rows."""
         records = np.empty(self.record_bytes, np.uint8)
         self.write_records(records)
         return EncodedBatch(records, self.sizes, self.tags_codes, self.key_hashes, self.key_records)

@@ -103,7 +103,6 @@ class RecordForm:
         """The properties of each tag and sharding key."""
 
     def unique_id(self, number: int) -> str:
-        """Return the unique key with that number."""
         return f"{self.id_prefix}{number:{_ID_FORM}}"
 
     def tail(

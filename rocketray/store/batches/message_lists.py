@@ -254,7 +254,6 @@ def plain_bodies(bodies: Sequence[Any]) -> bool:
 
 
 def with_number(number: int, error: InvalidMessageError | MessageTooLargeError) -> StreamError:
-    """Return the error of one message with its number in the list."""
     if isinstance(error, MessageTooLargeError):
         return MessageTooLargeError(f"message {number}: {error.what}", error.size, error.limit)
     return InvalidMessageError(f"message {number}: {error}")

@@ -51,7 +51,6 @@ def check_disk(file_system: FileSystem, directory: Path) -> None:
 
 
 def has_failed_disk(file_system: FileSystem, directory: Path) -> bool:
-    """Return whether the file is there."""
     return file_system.exists(directory / _NAME)
 
 

@@ -277,7 +277,6 @@ def encode_blank(free_bytes: int) -> bytes:
 
 
 def is_blank(buffer: _Buffer, start: int, end: int) -> bool:
-    """Return whether a BLANK record is at *start*."""
     return end - start >= BLANK_BYTES and _INT.unpack_from(buffer, start + 4)[0] == MAGIC_BLANK
 
 

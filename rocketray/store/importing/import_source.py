@@ -117,7 +117,6 @@ class ImportSource:
         return counts
 
     def close(self) -> None:
-        """Unmap the files."""
         self._files.close()
 
     def __enter__(self) -> Self:

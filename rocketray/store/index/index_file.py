@@ -214,5 +214,4 @@ class IndexFile:
             self._file.flush()
 
     def close(self) -> None:
-        """Unmap the file."""
         self._file.close()

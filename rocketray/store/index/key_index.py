@@ -203,7 +203,6 @@ class KeyIndex:
         self._sync_names()
 
     def close(self) -> None:
-        """Unmap the files."""
         self._search = ChainSearch(())
         for file in (*self._files, *self._forgotten):
             file.close()

@@ -278,7 +278,6 @@ class ConsumeQueue:
         self.sums.cover(end * ENTRY_BYTES)
 
     def close(self) -> None:
-        """Unmap the files."""
         self.files.close()
         if self.ext:
             self.ext.files.close()

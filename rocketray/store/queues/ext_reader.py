@@ -96,5 +96,4 @@ class ExtReader:
             return start, _NO_UNITS
 
     def close(self) -> None:
-        """Unmap everything."""
         self._files.close()

@@ -104,7 +104,6 @@ class QueueGaps:
         return OFFSET_MAX
 
     def with_gap(self, start: int, stop: int) -> QueueGaps:
-        """Return these gaps and one more."""
         return QueueGaps([*self.pairs, (start, stop)])
 
     def from_offset(self, offset: int) -> QueueGaps:

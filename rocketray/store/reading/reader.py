@@ -267,7 +267,6 @@ class QueueReader(RecordReader):
         self._log.let_go_before(int(entries.physical_offsets[0]))
 
     def close(self) -> None:
-        """Unmap everything."""
         self._log.close()
         self._queue.close()
         self._ext.close()

@@ -88,7 +88,6 @@ class EntryColumns:
 
     @classmethod
     def concatenated(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
-        """Return all of *parts* in a row."""
         if len(parts) == 1:
             return parts[0]
         if not parts:

@@ -107,7 +107,6 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             yield correlation_id
 
     def statistics(self) -> AgentStatistics:
-        """Return the counters of this agent."""
         feeds = self.app.fetcher.feeds_of(self.membership)
         sums: Counter[str] = Counter(dict.fromkeys(FeedStatistics.__dataclass_fields__, 0))
         for feed in feeds:

@@ -62,7 +62,6 @@ class LoopWatch:
         start_periodic_task("loop watch", LOOK_S, self._is_over, self.look)
 
     def stop(self) -> None:
-        """Look no more."""
         self._is_over.set()
 
     def stall(self) -> LoopStall | None:

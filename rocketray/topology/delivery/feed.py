@@ -144,7 +144,7 @@ class FeedServices:
 
 
 class Feed:
-    """Moves the messages of one member; made and used on the app's loop."""
+    """Moves the messages of one member, as the ``Owner`` of deliveries; for the app's loop."""
 
     def __init__(
         self,
@@ -241,7 +241,6 @@ class Feed:
         return self._member.assignment()
 
     def statistics(self) -> FeedStatistics:
-        """Return the counters of this feed."""
         unfinished = sum(delivery.unfinished_count() for delivery in self._ledger.outstanding())
         return FeedStatistics(**self._counts, unfinished=unfinished, overdue=self._watch.count)
 
@@ -377,7 +376,6 @@ class Feed:
         return self.is_leased
 
     def released(self, delivery: Delivery) -> None:
-        """See :class:`~.delivery.Owner`."""
         self._window.remove(delivery.queue_id, len(delivery), delivery.size_bytes)
         self._outlet.released(delivery)
         if self._is_held:
@@ -386,7 +384,6 @@ class Feed:
     def count_failure(
         self, reason: str, unheard: MessagePlace | None, *, is_decoding: bool
     ) -> None:
-        """See :class:`~.delivery.Owner`."""
         if unheard is not None:
             self._counts["unheard"] += 1
             self.last_unheard = NotedFailure(system_clock_ms(), reason, unheard)
@@ -395,7 +392,6 @@ class Feed:
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
     ) -> str | None:
-        """See :class:`~.delivery.Owner`."""
         if self.membership.is_broadcast:
             delivery.acks.acknowledge(index)
             return "and was skipped, as in every broadcast group"
@@ -431,7 +427,6 @@ class Feed:
         return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
 
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
-        """See :class:`~.delivery.Owner`."""
         self._counts["damaged"] += 1
         delivery.acks.acknowledge(index)
         logger.error(

@@ -65,7 +65,6 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
 
     @property
     def feeds(self) -> Iterable[Feed]:
-        """The open feeds."""
         return self._feeds.values()
 
     def feeds_of(self, membership: GroupMembership | None) -> list[Feed]:

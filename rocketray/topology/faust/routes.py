@@ -64,7 +64,6 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
         self._owners: Owners = {}
 
     async def refresh_owners(self) -> None:
-        """Refresh the owners from the coordinator."""
         connection = await self.app.connect()
         mine = {agent.membership.group for agent in self.app.agents.values() if agent.membership}
         self._owners = owners(await asyncio.to_thread(connection.groups.all), mine)

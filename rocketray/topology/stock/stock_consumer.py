@@ -243,7 +243,6 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         return found
 
     async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
-        """Seek to these offsets."""
         for tp, offset in partitions.items():
             await self.seek(tp, offset)
 
@@ -373,7 +372,6 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         return count
 
     def key_partition(self, topic: str, key: bytes, partition: int | None = None) -> int | None:
-        """Return the queue of *key*."""
         if partition is not None or key is None:
             return partition
         return int(self.app.producer.key_partition(topic, key).partition)

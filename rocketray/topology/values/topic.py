@@ -407,7 +407,6 @@ class Declarations:
         self._declaring = asyncio.Lock()
 
     def knows(self, topic: str) -> bool:
-        """Return whether *topic* was declared."""
         return topic in self._queue_counts
 
     def forget_topic(self, topic: str) -> None:

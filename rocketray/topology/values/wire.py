@@ -124,7 +124,6 @@ def topic_name(name: str) -> str:
 
 
 def group_name(app_id: str) -> str:
-    """Return the consumer group of an app."""
     return _stored_name(app_id, GROUP_MAX_CHARS)
 
 
