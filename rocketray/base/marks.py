@@ -190,7 +190,6 @@ _TABLE = (
     ),
 )
 MARKS: Mapping[str, Mark] = {each.name: each for each in _TABLE}
-"""All marks, by name."""
 
 
 def written_by(*writers: Writer) -> frozenset[str]:

@@ -29,7 +29,6 @@ from weakref import WeakSet
 from rocketray.errors import ConfigError, ForkedError
 
 _made: WeakSet[OfOneProcess] = WeakSet()
-"""The objects that this process made."""
 _not_freed: WeakSet[Any] = WeakSet()
 """Objects of libraries that this process made, and its forks do not free."""
 PartT = TypeVar("PartT")

@@ -153,7 +153,6 @@ def _new_watch() -> RayWatch | None:
 
 
 CLIENT_RAY = ClientRay()
-"""The one of this process."""
 
 
 def _begin_anew() -> None:

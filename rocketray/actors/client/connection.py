@@ -69,15 +69,12 @@ class Connection(OfOneProcess, NodeClient, what="client"):
     ) -> None:
         """Connect to the node on the Ray that is joined; *node* is the content of node.json."""
         self.transport = RayTransport(data, cluster, node)
-        """The way of its calls."""
         super().__init__(data, self.transport, cluster=cluster)
         self.node = node
         """The content of node.json at first; None if the node was found by its cluster's name."""
         self._node = client_of(self.transport, NODE)
         self.unflushed = self._node.unflushed
-        """See :meth:`NodeApi.unflushed`."""
         self.scrubs = self._node.scrubs
-        """See :meth:`NodeApi.scrubs`."""
         self._producers: list[NodeProducer] = []
         _CONNECTIONS.add(self)
 

@@ -36,15 +36,11 @@ class LocalClient(OfOneProcess, NodeClient, what="client"):
         """Take over an open *transport*."""
         super().__init__(transport.coordinator_data, transport, cluster=transport.cluster)
         self.transport = transport
-        """The way of its calls."""
         self._process = client_of(transport, NODE_PROCESS)
         node = client_of(transport, NODE)
         self.problems = node.problems
-        """See :meth:`NodeApi.problems`."""
         self.unflushed = node.unflushed
-        """See :meth:`NodeApi.unflushed`."""
         self.scrubs = node.scrubs
-        """See :meth:`NodeApi.scrubs`."""
 
     def explain(
         self, message: str, group: str | None = None, topic: str | None = None

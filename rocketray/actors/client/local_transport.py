@@ -109,12 +109,9 @@ class LocalTransport(OfOneProcess, what="client"):
         self._link = link
         self._lock = threading.Lock()
         self.coordinator_data = Path(str(hello.get("data", data)))
-        """The data directory of the cluster's coordinator."""
         self.cluster = str(hello.get("cluster", ""))
-        """The name of the node's cluster."""
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the endpoint's object, and return its result or raise its error."""
         declared = method_of(endpoint.interface, method)
         [result] = self._call([endpoint], declared, arguments, options)
         return result

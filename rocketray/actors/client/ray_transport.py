@@ -82,7 +82,6 @@ class RayTransport(OfOneProcess, what="client"):
         self._left = error
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the endpoint's object, and return its result or raise its error."""
         declared = method_of(endpoint.interface, method)
         return self._result(self._begin(endpoint, declared, *arguments, **options), endpoint)
 

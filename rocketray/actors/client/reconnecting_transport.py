@@ -44,9 +44,7 @@ class ReconnectingTransport(OfOneProcess, what="client"):
 
     def __init__(self, data: Path, first: LocalTransport) -> None:
         self.coordinator_data = first.coordinator_data
-        """The data directory of the cluster's coordinator."""
         self.cluster = first.cluster
-        """The name of the node's cluster."""
         self._data = data
         self._lock = threading.Lock()
         # One is kept, for the heartbeats; calls that overlap with them open others, and end them.
@@ -55,7 +53,6 @@ class ReconnectingTransport(OfOneProcess, what="client"):
         self._keep(first)
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the endpoint's object, and return its result or raise its error."""
         return self._ask(lambda link: link.call(endpoint, method, *arguments, **options))
 
     def call_each(
@@ -65,18 +62,15 @@ class ReconnectingTransport(OfOneProcess, what="client"):
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> list[ResultT]:
-        """Have the node's process make all the calls at once, and return their results."""
         return self._ask(lambda link: link.call_each(endpoints, method, *arguments, **options))
 
     def in_background(self, run: Callable[[], None], /) -> None:
-        """Run a function that makes calls in a thread of its own."""
         run_in_thread(run)
 
     def is_local(self, disk: str) -> bool:
         return self._ask(lambda link: link.is_local(disk))
 
     def has_files(self, disk: str) -> bool:
-        """Return the same as :meth:`is_local`: a process on the machine can read the files."""
         return self.is_local(disk)
 
     def close(self) -> None:

@@ -160,7 +160,6 @@ class ClusterState:
             end_of=self._end_of,
             wall_ms=clock_ms,
         )
-        """The requests of operators about groups."""
         self.named_filters = NamedFilters(
             self.documents,
             self.topics,
@@ -169,7 +168,6 @@ class ClusterState:
             check=rules.check_filter,
             wall_ms=clock_ms,
         )
-        """The named filters of topics."""
         if self.named_filters.closed is not None:
             self.problems.note("named filters", self.named_filters.closed)
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)

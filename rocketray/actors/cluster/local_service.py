@@ -82,7 +82,6 @@ _INTERFACES: dict[str, type] = {
     )
 }
 Loaded = Callable[[], tuple[type, object]]
-"""Loads a service: returns its interface and its object."""
 _OF_APPS = "rocketray.hosting.apps_service"
 """The service of the layer above, by its name: its ``served_on`` is called at the first call."""
 
@@ -112,7 +111,6 @@ class NodeProcess:
         return self._connection.transport.has_files(disk)
 
     def explain(self, message: str, group: str | None, topic: str | None) -> Explanation:
-        """See :meth:`NodeProcessApi.explain`."""
         return self._connection.explain(message, group, topic)
 
     def doubts(self, topics: Sequence[str], subscription: Subscription) -> list[str]:

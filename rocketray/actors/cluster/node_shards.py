@@ -234,11 +234,6 @@ class NodeShards:
         _answer(actor.hand_over.remote(topic.name, queue_id), process, _STOP_S)
 
     def take_back(self, topic: TopicConfig, queue_id: int) -> None:
-        """See ``MovingShards``.
-
-        Raises:
-            StreamError: its process does not answer, or cannot open it.
-        """
         process = topic.process_of(queue_id)
         actor = find_actor(self._home.cluster, process_actor(process))
         _answer(actor.take_back.remote(topic, queue_id), process, _STOP_S)

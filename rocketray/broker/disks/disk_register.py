@@ -63,7 +63,6 @@ class DiskRegister:
                     f"joined by that name; start it with: --cluster {disk.cluster}"
                 )
         self.homes: Mapping[str, Home] = {"": home, **joined}
-        """The home of each disk by name."""
         self.reports: Mapping[str, DiskReport] = {}
         """The last report of each disk that answers, by name."""
         self.draining: frozenset[str] = saved.draining

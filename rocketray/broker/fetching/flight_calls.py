@@ -31,10 +31,8 @@ from rocketray.runtime.calls.endpoint import method_of
 from rocketray.runtime.calls.value_forms import CallForm, ValueForm, call_form
 
 SentBatch = tuple[pa.RecordBatch, bytes | None]
-"""A batch of a stream, and its metadata."""
 REQUEST_MAX_BYTES = 1 << 20  # a queue takes some 40 bytes of a fetch: enough for 25,000 queues
 VALUES = pa.schema([("value", pa.large_binary())])
-"""The schema of a bulk answer."""
 
 
 class Upload(Protocol):

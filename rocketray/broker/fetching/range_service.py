@@ -47,7 +47,6 @@ class RangeService:
         self._home = home
         calls = FlightCalls(streams={RANGE: self._answer}).beside(others)
         self.service = FlightService(home, host, calls, has_tls=has_tls, turn=turn)
-        """The service, on *host*."""
 
     def place(self) -> DiskPlace:
         return self.service.open()

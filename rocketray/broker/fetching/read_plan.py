@@ -18,7 +18,6 @@ from rocketray.store.queues.queue_gaps import NO_GAPS, QueueGaps
 from .sent_filters import SentTextFilter
 
 QueueKey = tuple[SentTopic, SentQueueId]
-"""A topic and a queue id."""
 Warn = Callable[[str], None]
 """Takes a line for the log of the query."""
 _BATCH_ROWS_MAX = 1_000_000  # BATCH_BYTES ends a batch of the least records after 92,000

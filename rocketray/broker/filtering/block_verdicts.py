@@ -25,9 +25,7 @@ REASONS = tuple(FilterReason)
 """The reasons by their numbers in the results."""
 _NUMBERS = {reason: number for number, reason in enumerate(REASONS)}
 MATCHED = _NUMBERS[FilterReason.MATCHED]
-"""The number of a match in the results."""
 FAILED = (_NUMBERS[FilterReason.SQL_ERROR], _NUMBERS[FilterReason.CLASS_ERROR])
-"""The numbers of failures."""
 _Numbers = npt.NDArray[np.uint8]
 
 

@@ -38,7 +38,6 @@ _GONE = (TopicNotFoundError, InvalidNameError)
 _NEVER = (*_GONE, InvalidMessageError, MessageTooLargeError)
 
 Place = tuple[str, int]
-"""A topic and a queue."""
 Submit = Callable[[Callable[[], Any]], "Future[Any]"]
 """Runs a task, possibly in another thread."""
 ItemT = TypeVar("ItemT")

@@ -75,7 +75,6 @@ class OwnedShard:
         self._topic = topic.name
         self._queue_id = queue_id
         self.place = topic.name, queue_id
-        """The topic and the queue id."""
         self._fragments = staged_directory(data)
         self.directory = shard_directory(data, topic.name, queue_id)
         # First: the writer would create what is missing, as an empty queue.
@@ -89,7 +88,6 @@ class OwnedShard:
         with ExitStack() as opened:
             opened.callback(self.writer.close)
             self.lookups = ShardLookups(self.writer, topic.name, queue_id, drain=self.drain)
-            """The lookups of messages in this shard, for other processes."""
             self.statistics = self.writer.statistics
             self.unflushed_ms = self.writer.unflushed_ms
             self.keep_bitmaps = self.writer.keep_bitmaps

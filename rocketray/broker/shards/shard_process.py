@@ -118,7 +118,6 @@ class ShardProcess:
         # Replaced, never changed: calls and reports read it without a lock.
         self._shards: dict[tuple[str, int], OwnedShard] = {}
         self.reports = ShardReports(lambda: self._shards, clock_ms)
-        """What the process tells of its open shards."""
         self._closed: dict[tuple[str, int], _Closed] = {}
         self._disks: dict[int, DiskShards] = {}
         self._follow: Callable[[DiskShards], None] = lambda _: None

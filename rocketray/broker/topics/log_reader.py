@@ -27,7 +27,6 @@ from rocketray.store.reading.reader import QueueReader
 from rocketray.store.reading.record_spans import EntryColumns
 
 Queue = tuple[str, int]
-"""A topic and a queue id."""
 
 # Shards do not ring the bell while the filter actor is awake, so a ring may be missed.
 _LOOK_AGAIN_S = 0.01

@@ -19,7 +19,6 @@ from rocketray.messaging.api.node_client import NodeClient
 from rocketray.services.health.troubles import time_until_read
 
 Query = Mapping[str, str]
-"""The fields of an address."""
 _T = TypeVar("_T")
 
 

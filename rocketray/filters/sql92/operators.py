@@ -206,4 +206,3 @@ _ALL = (
     ),
 )
 TEXT_OPERATORS = {each.word: each for each in _ALL}
-"""The text operators by their words."""

@@ -66,7 +66,6 @@ class MemberQueues:
     _known: set[int] = field(default_factory=set, init=False)
     """The queues that were read at any time: a commit for another one is an error."""
     _counted: FilterCounters = field(default=NO_COUNTERS, init=False)
-    """The counters of released queues."""
     _own: dict[str, int] = field(default_factory=dict, init=False)
     """The member's own counts, by the names of counters."""
 

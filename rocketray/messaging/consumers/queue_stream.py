@@ -154,7 +154,6 @@ class QueueStream:
 
     @property
     def first_error(self) -> int | None:
-        """The first message on which SQL92 failed."""
         return self._matches.first_error
 
     def counters(self) -> FilterCounters:

@@ -51,7 +51,6 @@ class Destination(Protocol):
     id_prefix: str
     """Prefix of the queue's offset ids, before the physical offset."""
     is_here: bool
-    """Whether its disk is on this machine."""
 
 
 @dataclass(slots=True, eq=False)

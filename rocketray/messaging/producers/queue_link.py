@@ -100,7 +100,6 @@ class QueueLink(OfOneProcess, what="producer"):
         """
         self.name = f"{topic.name}/{queue_id}"
         self.disk = topic.disk_of(queue_id)
-        """The disk that the link leads to."""
         place = node.at(self.disk)
         self.data = place.data
         self.topic = topic.name
@@ -132,7 +131,6 @@ class QueueLink(OfOneProcess, what="producer"):
             on_unavailable=lambda error: on_unavailable(self, error),
         )
         self.is_here = place.is_local()
-        """Whether the disk is on this machine."""
         self._ring_bytes = ring_bytes
         self._on_unavailable = on_unavailable
         self._place: _Place | None = None

@@ -31,9 +31,7 @@ class TracedSends:
         self._sends = sends
         self._tracing = tracing
         self.elsewhere = sends.elsewhere
-        """See :meth:`MessageSends.elsewhere`."""
         self.choose_queue = sends.choose_queue
-        """See :meth:`MessageSends.choose_queue`."""
 
     def begin(
         self,

@@ -268,7 +268,6 @@ class FetchedStream:
         self.retry_s = 0.0 if found.error is None else now_s + _RETRY_S
 
     def attach(self) -> None:
-        """Begin to fetch; raises if the filter does not compile, or is not available."""
         self.is_attached = True  # first, so that no fetch of another queue leaves this one out
         try:
             self._source.attach(self)

@@ -45,7 +45,6 @@ class FetchedTail:
         self.queue_ids: list[int] = []
         """The queues that are open on the disk, as of the last step."""
         self.counts: TailCounts = NO_COUNTS
-        """The sums of what was read."""
         self.unavailable = ""
         """Why nothing comes from the disk: it does not answer, or fails; "" if all is well."""
         self.has_more = True

@@ -24,7 +24,6 @@ _JSON_MAX_CHARS = 1 << 20  # some 50,000 queues
 _OFFSET_MAX = (1 << 63) - 1  # the store's offsets have 64 bits, with a sign
 
 QueueOffsets = dict[QueueKey, int]
-"""The next queue offset of each queue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,6 @@ class EtcdRegister:
         """
         parts = urlsplit(url)
         self.address = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        """The register's URL, for messages."""
         servers = [_SERVER.fullmatch(each) for each in parts.netloc.split(",")]
         options = parse_qs(parts.query, keep_blank_values=True)
         prefix = parts.path.strip("/")

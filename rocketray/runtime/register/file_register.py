@@ -46,7 +46,6 @@ class FileRegister:
             )
         self._directory = directory
         self.address = directory.absolute().as_uri()
-        """The register's URL, for messages."""
 
     def create(self, key: str, value: bytes) -> bool:
         path = self._directory / check_key(key)

@@ -46,7 +46,6 @@ class ObjectRegister:
                 "variables of the store's own tools"
             )
         self.address = url
-        """The register's URL, for messages."""
         try:
             self._store: ObjectStore = from_url(
                 url,

@@ -87,11 +87,6 @@ class DelayService:
             return wakeup_ms
 
     def recall(self, handle: str) -> bool:
-        """Recall a message, so it is never delivered; False if it was delivered or recalled before.
-
-        Raises:
-            InvalidMessageError: *handle* is invalid, or not one of this node.
-        """
         wanted = RecallHandle.parse(handle)
         place = wanted.topic, wanted.queue_id
         with self._lock:

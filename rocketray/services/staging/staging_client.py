@@ -40,7 +40,6 @@ class StagingClient:
         self._place, self._service = place, place.service
         link = FlightLink(_Known(place))
         self.calls = client_of(link, STAGING)
-        """The calls to the fetch service of the disk."""
         self._targets = client_of(link, TARGETS)
         self._is_here = has_identity(place.data, place.uuid) and os.access(place.data, os.W_OK)
         self._queues: dict[str, int] = {}

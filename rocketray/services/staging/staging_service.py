@@ -55,7 +55,6 @@ class StagingService:
         self._engine: StagingEngine | None = None
 
     def step(self, now_ms: int) -> int | None:
-        """See :meth:`StagingEngine.step`."""
         with self._lock:
             if self._engine is None and not has_staged(self._data):
                 return None

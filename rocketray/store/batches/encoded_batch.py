@@ -157,11 +157,9 @@ class Owned:
 
     @property
     def packed_bytes(self) -> int:
-        """The size of the frame with the epoch."""
         return self.packing.packed_bytes + _EPOCH.size
 
     def pack_into(self, out: npt.NDArray[np.uint8]) -> None:
-        """Write the frame to *out*, which has that size."""
         end = len(out) - _EPOCH.size
         self.packing.pack_into(out[:end])
         out[_FLAGS_AT] |= BATCH_HAS_OWNER

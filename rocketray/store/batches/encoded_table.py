@@ -160,7 +160,6 @@ class MeasuredTable:
 
     @property
     def packed_bytes(self) -> int:
-        """The size of the frame that :meth:`pack_into` writes."""
         return FRAME_HEADER.size + 12 * len(self) + 8 * len(self.key_hashes) + self.record_bytes
 
     def pack_into(self, out: _Bytes) -> None:

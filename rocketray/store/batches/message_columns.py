@@ -370,7 +370,6 @@ class RowsPacking:
         return (sizes + form.record_bytes).astype(np.int32)
 
     def pack_into(self, out: npt.NDArray[np.uint8]) -> None:
-        """Write the batch as one frame to *out* uint8[packed_bytes]."""
         form = self._form
         write_frame_header(out, len(self._rows), self._key_count, self._record_bytes)
         pack_messages(

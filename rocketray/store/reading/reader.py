@@ -63,7 +63,6 @@ class QueueReader(RecordReader):
         """
         config = settle_config(directory, config, read_only=True, file_system=file_system)
         self.directory = directory
-        """The store's directory."""
         self.store_host = config.store_host
         """The address in the records that this store wrote; each store of a node has its own."""
         self.topic = topic

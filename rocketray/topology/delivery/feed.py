@@ -162,7 +162,6 @@ class Feed:
         self.topic = topic
         self.membership = membership
         self.rules = rules
-        """The rules for messages that fail."""
         self._counts: Counter[str] = Counter()
         self.last_unheard: NotedFailure | None = None
         """What failed last before a handler had it."""
