@@ -461,6 +461,8 @@ def test_a_node_that_ended_is_said_on_every_page(tmp_path: Path) -> None:
 def test_the_table_of_texts_is_what_the_pages_use() -> None:
     sources = [path.read_text() for path in (ROOT / "pages" / "templates").glob("*.html")]
     used = {key for text in sources for key in re.findall(r"\bt\('([a-z_.]+)'[,)]", text)}
+    tables = [line for text in sources for line in re.findall(r"parts\.table\(.*\[(.*)\]", text)]
+    used |= {key for line in tables for key in re.findall(r"'#?([a-z_.]+)'", line)}
     prefixes = {key for text in sources for key in re.findall(r"\bt\('([a-z_.]+)' ~", text)}
     stages = {"scanned", "code_hits", "collisions", "sql_rejected", "errors", "delivered"}
     made = {key for key in TEXTS if key.startswith(tuple(prefixes))}
