@@ -193,7 +193,6 @@ MARKS: Mapping[str, Mark] = {each.name: each for each in _TABLE}
 
 
 def written_by(*writers: Writer) -> frozenset[str]:
-    """Return the names that these write."""
     return frozenset(each.name for each in _TABLE if each.writer in writers)
 
 
@@ -252,7 +251,6 @@ def refused_names(topic: str) -> frozenset[str]:
 
 
 def is_refused(name: str, topic: str) -> bool:
-    """Return whether *name* is one of :func:`refused_names`."""
     # The set first: most names of properties are in neither, and this runs for each property sent.
     return name in _REFUSED and name in refused_names(topic)
 

@@ -42,7 +42,6 @@ class FilterChanges:
         self.changed = False
 
     def get(self, group: str, topic: str) -> FilterPlan | None:
-        """Return the plan in progress; None without one."""
         return self._plans.get((group, topic))
 
     def begin(self, group: str, topic: str, plan: FilterPlan) -> FilterPlan:

@@ -100,7 +100,6 @@ class _Roll:
         """What :func:`take_down` said."""
 
     def replace_agents(self, host: Host) -> None:
-        """Replace one host of agents by another."""
         overlaps = not any(
             agent.membership is not None and agent.membership.is_broadcast
             for agent in self._new.app.agents.values()

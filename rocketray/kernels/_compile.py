@@ -91,7 +91,6 @@ class _Part:
         self.symbols = symbols
 
     def made(self) -> Any:
-        """Return Numba's object."""
         with _COMPILING:
             if self._made is None:
                 self._made = self._make()
@@ -196,7 +195,6 @@ def _symbols(function: Callable[..., Any]) -> set[str]:
 
 
 def _type(hint: Any) -> Any:
-    """Return Numba's type for an annotation."""
     if get_origin(hint) is Annotated:
         element, dimensions, readonly = hint.__metadata__[0]
         return types.Array(getattr(types, element), dimensions, "C", readonly=readonly)

@@ -203,7 +203,6 @@ def start_actor(
 
 
 def _name_is_taken(cluster: str, owner: Home | None = None) -> ActorError:
-    """Return the error for a second node of one cluster."""
     whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
     return ActorError(
         f"cluster {cluster!r} on this Ray is {whose} already ({', '.join(names_of(cluster))}); to "

@@ -53,7 +53,6 @@ def open_stream(
 
 
 def call_options(service: FetchService, timeout_s: float | None = None) -> flight.FlightCallOptions:
-    """Return the options of a call, which ends after *timeout_s*, if that is given."""
     headers = [(b"authorization", f"Bearer {service.token}".encode())]
     return flight.FlightCallOptions(timeout=timeout_s, headers=headers)
 

@@ -108,7 +108,6 @@ class FilterEngine:
             self._doorbell.wait(rung, _IDLE_WAIT_S)
 
     def run(self, stop: threading.Event) -> None:
-        """Serve until *stop* is set."""
         swept = time.monotonic()
         while not stop.is_set():
             rung = self._doorbell.count()  # first: a ring during the step ends the sleep

@@ -103,7 +103,6 @@ class FilterRules:
         ]
 
     def allowing(self, names: Sequence[str]) -> FilterRules:
-        """Return the same rules, with *names* allowed as well."""
         return replace(self, allowed=tuple(dict.fromkeys((*self.allowed, *names))))
 
     @classmethod

@@ -122,7 +122,6 @@ def spans_within(
 def _first_matches(
     scan: BlockScan, reader: QueueReader, start: int, stop: int, show: int
 ) -> list[StoredMessage]:
-    """Scan one queue, and return its first *show* matches."""
     kept: list[StoredMessage] = []
     for first in range(start, stop, scan.block_max):
         matches = scan.matches(reader, first, min(first + scan.block_max, stop))

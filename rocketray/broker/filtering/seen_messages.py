@@ -43,7 +43,6 @@ class SeenEntries:
     matches: npt.NDArray[np.bool_]
 
     def select(self, rows: slice) -> SeenEntries:
-        """Return those of some *rows*, in the same order."""
         return SeenEntries(self.reader, self.entries.select(rows), self.matches[rows])
 
     def newest(self, count: int, size: int) -> SeenEntries:

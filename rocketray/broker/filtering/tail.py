@@ -78,7 +78,6 @@ class TailCounts:
     error: str
 
     def __add__(self, other: TailCounts) -> TailCounts:
-        """Return the outcome of the messages of both."""
         return TailCounts(
             self.filter + other.filter,
             self.skipped + other.skipped,

@@ -187,7 +187,6 @@ class FilterBook:
         return found
 
     def with_topic(self, filters: TopicFilters) -> FilterBook:
-        """Return the book with other filters of a topic."""
         return replace(self, topics={**self.topics, filters.topic: filters})
 
     def kept(self, ids: Mapping[str, str]) -> FilterBook:

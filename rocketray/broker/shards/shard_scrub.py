@@ -56,7 +56,6 @@ class ShardScrub:
         return bool(self._scrubber.progress.damage)
 
     def state(self) -> ScrubState:
-        """Return how far it is, and the damage."""
         scrubber = self._scrubber
         progress = scrubber.progress
         return ScrubState(

@@ -363,7 +363,6 @@ class TopicCatalog:
         return self._with(replace(topic, disks=kept, moves=topic.moves + 1))
 
     def with_disks_renamed(self, renamed: Callable[[str], str]) -> TopicCatalog:
-        """Return the catalog in which each disk has the name that *renamed* returns for it."""
         topics, deleted = (
             {
                 name: replace(topic, disks=tuple(map(renamed, topic.disks)))
@@ -374,7 +373,6 @@ class TopicCatalog:
         return replace(self, topics=topics, deleted=deleted)
 
     def of_disk(self, disk: str) -> TopicCatalog:
-        """Return the catalog of the topics that have queues on *disk*."""
         there = {name: topic for name, topic in self.topics.items() if disk in topic.by_disk()}
         return replace(self, topics=there, deleted={})
 

@@ -18,7 +18,6 @@ _DIGITS_MAX = len(str(NOTED_MAX))
 
 
 def ownership_record(topic: str, epoch: int) -> Message:
-    """Return the record of the owner with that ownership epoch."""
     return Message(
         topic, b"%d" % epoch, keys=[OWNERSHIP_KEY], properties={OWNERSHIP_KEY: str(epoch)}
     )

@@ -43,7 +43,6 @@ def queues_per_process_in(written: str | None) -> QueuesPerProcess:
 
 
 def retention_in(age_ms: str | None, size: str | None, *, compacts: bool) -> RetentionPolicy:
-    """Return the limits of a topic's messages."""
     return RetentionPolicy(
         None if age_ms is None else int(age_ms),
         None if size is None else int(size),

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 
 def diff_lines(found: FilterDiff) -> Iterator[str | TextTable]:
-    """Yield a comparison for people."""
     row = (found.scanned, found.both, found.only_old, found.only_new)
     yield TextTable(("scanned", "both", "only the old", "only the new"), [row])
     for count, said, examples in (

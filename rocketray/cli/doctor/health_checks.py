@@ -48,7 +48,6 @@ def check_python(version: tuple[int, int, int], prefix: str) -> Finding:
 
 
 def check_platform(system: str, machine: str, byte_order: str) -> Finding:
-    """Check the operating system and the processor."""
     said = f"{system} on {machine}"
     if byte_order != "little":
         return Finding("platform", "error", said, "use a little-endian processor")
@@ -132,7 +131,6 @@ def check_directory(
 
 
 def check_disk(use: DiskUse, data: str) -> Finding:
-    """Check the room on the disk of a data directory."""
     said = f"{data}: {100 * use.ratio:.0f} % used, {format_size(use.free)} free"
     more = "make room, or set a retention: rocketray topics alter TOPIC --retention 72h"
     if use.reaches(FULL) or not use.free:

@@ -342,7 +342,6 @@ def _agents(host: Host) -> Sequence[AgentStatistics]:
 
 
 def sinks_of(host: Host) -> Sequence[SinkStatistics]:
-    """Return the sinks that a host runs, as it reports them."""
     return () if host.status is None else host.status.sinks
 
 
@@ -361,7 +360,6 @@ def _sink_row(host: Host, sink: SinkStatistics) -> tuple[object, ...]:
 
 
 def host_fields(host: Host) -> dict[str, Any]:
-    """Return the line of JSON for a host."""
     status, error = host.status, host.last_error
     return {
         "app": host.app,

@@ -72,7 +72,6 @@ class Flows:
     groups: Sequence[GroupFlow]
 
     def of(self, groups: Sequence[GroupDescription]) -> Flows:
-        """Return those of *groups* and their topics."""
         keys = {(each.group, each.topic) for each in groups}
         topics = {topic for _, topic in keys}
         return Flows(

@@ -175,7 +175,6 @@ def _carry_out(
 def _move_shown(
     connection: NodeClient, topic: str, move: QueueMove, what: str
 ) -> tuple[dict[str, Any], str]:
-    """Make a move, and show how far it is."""
     from rocketray.cli.terminal.progress import ProgressDisplay  # imports rich
 
     with ProgressDisplay(sys.stderr) as shown:
@@ -184,7 +183,6 @@ def _move_shown(
 
 
 def _text(done: RoundProgress) -> str:
-    """Return how far a round of a copy is."""
     total = done.differing_bytes
     if not total:
         return "comparing with its copy"

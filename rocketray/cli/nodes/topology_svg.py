@@ -85,7 +85,6 @@ def _zone(zone: str, x: int, height: int) -> str:
 def _card(
     disk: Mapping[str, Any], queues: Mapping[str, Sequence[int]], x: int, y: int
 ) -> tuple[str, int]:
-    """Return the card of one disk, and its height."""
     is_away = disk["freeBytes"] is None
     kind = "away" if is_away else "drained" if disk["isDrained"] else ""
     rows = [row for name, numbers in sorted(queues.items()) for row in _rows(name, numbers)]

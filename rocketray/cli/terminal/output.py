@@ -212,5 +212,4 @@ def _pipe_of_stdout() -> int | None:
 
 
 def _unread(pipe: int) -> int:
-    """Return the number of bytes in the pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

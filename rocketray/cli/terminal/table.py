@@ -77,7 +77,6 @@ def _aligned(text: str, width: int, is_number: bool) -> str:  # noqa: FBT001 - m
 
 
 def _broken(text: str, width: int) -> list[str]:
-    """Break *text* into lines of at most *width*."""
     if cell_len(text) <= width:
         return [text]
     lines = [""]

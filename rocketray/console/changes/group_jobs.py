@@ -58,7 +58,6 @@ class GroupJobs:
         self._last: dict[str, GroupJob] = {}
 
     def of(self, group: str) -> GroupJob | None:
-        """Return the last change of a group."""
         return self._last.get(group)
 
     def move(self, form: MoveForm, moves: Sequence[OffsetMove]) -> None:

@@ -60,7 +60,6 @@ class Renderer:
     def page(
         self, request: web.Request, name: str, record: dict[str, Any], status: int = 200
     ) -> web.Response:
-        """Return page *name* with its *record*, in the language of the *request*."""
         template = self._templates.get_template(f"{name}.html")
         text = template.render(self._values(request, name, record))
         return web.Response(text=text, status=status, content_type="text/html")

@@ -47,7 +47,6 @@ _BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.NULL}
 
 
 def outcomes(node: Expression) -> Outcomes:
-    """Return the possible outcomes of *node*, a condition."""
     names = property_names(node)
     if len(names) <= 1 and all(each.operator is IN for each in _text_tests(node)):
         found = _tried(node, names)

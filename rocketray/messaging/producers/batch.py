@@ -110,7 +110,6 @@ class Batch:
         return Packed(pack_batch(encoded))
 
     def owned(self, packing: Packing) -> Packing:
-        """Return the batch with its ownership epoch, if it has one."""
         return Owned(packing, self.owner_epoch) if self.owner_epoch else packing
 
     def measured(self, sizes: npt.NDArray[np.int32], first_id: int) -> None:

@@ -113,7 +113,6 @@ class GivenLists:
 
 
 def _entry(texts: Any, number: int) -> Any:
-    """Return what a message has of a column."""
     return texts if texts is None or isinstance(texts, str) else texts[number]
 
 

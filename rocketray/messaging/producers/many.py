@@ -225,7 +225,6 @@ def _table_parts(
 
 
 def _with_key_column(table: Table, sharding_key: str) -> Table:
-    """Return *table* with the sharding key of all its rows as a column."""
     names, keys = table.schema.names, pa.repeat(sharding_key, table.num_rows)
     if SHARDING_KEY in names:
         return table.set_column(names.index(SHARDING_KEY), SHARDING_KEY, keys)

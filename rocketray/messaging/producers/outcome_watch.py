@@ -34,7 +34,6 @@ class OutcomeWatch:
         """Whether callbacks are called at once, as the producer is closed."""
 
     def is_watched(self, batch: Batch) -> bool:
-        """Return whether that batch has a callback already."""
         return batch in self._watched
 
     def call_back(self, link: QueueLink, batch: Batch, callback: Callable[[], object]) -> None:

@@ -58,7 +58,6 @@ class Messages:
         return [len(self.messages[at].body) + len(self._encoded[at]) for at in numbers]
 
     def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
-        """Add those messages to a batch."""
         columns.extend([self.messages[at] for at in numbers], [self._encoded[at] for at in numbers])
 
 

@@ -67,7 +67,6 @@ class RingSender:
             raise
 
     def has_room(self, size: int) -> bool:
-        """Return whether the ring takes a batch of that size at once."""
         return self._ring.try_reserve(size) is not None
 
     def try_write(self, packing: Packing, batch: Batch) -> bool:

@@ -59,7 +59,6 @@ class UnreadQueues:
         return f"queue{'s' * (len(self.queues) > 1)} {numbers} on {self.where}"
 
     def __str__(self) -> str:
-        """Return one line for users."""
         return f"{self.named()}: {self.reason}"
 
 

@@ -89,7 +89,6 @@ class Fetch:
     def of(
         cls, session: str, number: int, group: str, topic: str, queues: Mapping[int, QueueFetch]
     ) -> Fetch:
-        """Return the request of a member of *group* for *queues*."""
         rows: dict[Subscription, list[tuple[int, int | None, int, int]]] = {}
         last = None  # nearly always the same object, whose hash takes longer than all else here
         for queue_id, (part, position, credit_bytes) in queues.items():

@@ -335,7 +335,6 @@ class _SentQueue:
         return frame
 
     def reply(self, frames: list[memoryview], error: StreamError | OSError | None) -> FetchedQueue:
-        """Return the part of a reply about the queue."""
         counters = self._counted + self.stream.counters()
         end = self.stream.visible()
         return FetchedQueue(frames, self.position, end, self._name, counters, error)

@@ -140,7 +140,6 @@ class FetchedStreams:
             _LOG.debug("the gateway does not answer, trying again: %r", error)
 
     def drop(self, stream: FetchedStream) -> None:
-        """Fetch no more for *stream*."""
         with self.lock:
             if self._streams.get(stream.queue_id) is stream:
                 del self._streams[stream.queue_id]

@@ -55,7 +55,6 @@ class BatchPace:
         return max(self._began_s + self.delay_s - now_s, 0)
 
     def begin(self, now_s: float) -> None:
-        """Note that a micro-batch begins."""
         self._began_s = now_s
 
 

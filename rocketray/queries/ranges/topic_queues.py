@@ -80,7 +80,6 @@ class TopicQueues:
         return {topic.name: topic.topic_id for topic in self._look_up()}
 
     def bounds(self) -> dict[QueueKey, Bounds]:
-        """Return the range that each queue holds now."""
         topics = self._look_up()
         return self._source.bounds(topics, self._choice.keys(topics))
 

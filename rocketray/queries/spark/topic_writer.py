@@ -181,7 +181,6 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a task."""
         context = _task()
         query, number, run = (
             context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)
@@ -198,7 +197,6 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Decide the micro-batch."""
         tasks = _tasks(messages)
         if self._rows.is_exactly_once and any(task.batch.number != batchId for task in tasks):
             raise ConfigError(f"tasks of another micro-batch than {batchId} were to be committed")

@@ -143,7 +143,6 @@ def is_once(method: Callable[..., Any]) -> bool:
 
 
 def does_wait(method: Callable[..., Any]) -> bool:
-    """Return whether a method of an interface waits for other actors."""
     return getattr(method, _WAITS, False)
 
 

@@ -131,7 +131,6 @@ class Journal:
 
 
 def letter_boxes(node: NodeClient) -> list[LetterBox]:
-    """Return the dead letters of all groups, by group."""
     boxes = []
     data = _files_of(node)
     if data is None:

@@ -15,7 +15,6 @@ class Cause(Enum):
     meaning: str
 
     def __new__(cls, name: str, meaning: str) -> Self:
-        """Create a cause with its name and meaning."""
         cause = object.__new__(cls)
         cause._value_ = name
         cause.meaning = meaning

@@ -37,7 +37,6 @@ class NodeLinks:
         self._lock = threading.Lock()
 
     def node(self) -> NodeClient:
-        """Return the calls of the rest of the node."""
         with self._lock:
             if self._node is None:
                 self._node = self._find_node()

@@ -68,7 +68,6 @@ class _Pairs:
         return cls(column, names, texts, offsets.astype(np.int64) - first, rows)
 
     def without(self, is_left: npt.NDArray[np.bool_]) -> Any:
-        """Return the column without these pairs."""
         is_null = self.column.is_null().to_numpy(zero_copy_only=False)
         if not is_left.any() and not is_null.any():
             return self.column

@@ -71,7 +71,6 @@ class FileSystem:
         return _boot_number()
 
     def exists(self, path: Path) -> bool:
-        """Return whether *path* exists, as a file or as a directory."""
         return path.exists()
 
     def is_directory(self, path: Path) -> bool:

@@ -127,7 +127,6 @@ class MappedFileQueue:
         return offset - offset % self.segment_bytes
 
     def file(self, offset: int) -> MappedFile | None:
-        """Return the file that holds *offset*, or None when there is none."""
         start = offset - offset % self.segment_bytes
         found = self._files.get(start)
         if found is None and self.min_offset <= start < self.end:

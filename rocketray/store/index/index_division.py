@@ -88,7 +88,6 @@ def smallest_division(file_bytes: int) -> int:
 
 
 def entries_beside(file_bytes: int, hash_slots: int) -> int:
-    """Return the number of entries beside *hash_slots* slots."""
     return (file_bytes - INDEX_HEADER_BYTES - hash_slots * INDEX_SLOT_BYTES) // INDEX_ENTRY_BYTES
 
 

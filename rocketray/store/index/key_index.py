@@ -89,7 +89,6 @@ class KeyIndex:
         return list(self._files)
 
     def entry_count(self) -> int:
-        """Return the number of keys in all files."""
         return sum(file.header().next_entry - 1 for file in self._files)
 
     def reserve(self, count: int) -> None:

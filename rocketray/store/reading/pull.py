@@ -111,7 +111,6 @@ class GetMessageResult:
 
 
 def empty_result() -> GetMessageResult:
-    """Return the result for a queue without a message."""
     return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, (), 0, 0)
 
 

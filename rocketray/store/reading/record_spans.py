@@ -209,7 +209,6 @@ class RecordReader(ABC):
         return joined_array([part.bodies() for part in self.records(entries)], pa.binary())
 
     def tags(self, entries: EntryColumns) -> list[str | None]:
-        """Return the messages' tags, None where there is none."""
         found: list[str | None] = []
         for part in self.records(entries):
             starts, sizes = part.find([TAGS])

@@ -67,7 +67,6 @@ class Acknowledgements:
 
     @property
     def has_any(self) -> bool:
-        """Whether a message was acknowledged."""
         return self._acked is not None and 1 in self._acked
 
     @property

@@ -66,7 +66,6 @@ class Window:
             return self._changed.wait_for(lambda: not self._held and self._has_room(), timeout_s)
 
     def add(self, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Add messages that were polled from a queue."""
         with self._changed:
             self._count(queue_id, messages, size_bytes)
 

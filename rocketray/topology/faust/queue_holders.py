@@ -40,7 +40,6 @@ class QueueHolders:
         return sorted(self._holders)
 
     def holders(self, queue_id: int | None = None) -> set[PartHolder]:
-        """Return all holders, or those of one queue number."""
         if queue_id is not None:
             return set(self._holders.get(queue_id, ()))
         return {one for holders in self._holders.values() for one in holders}
