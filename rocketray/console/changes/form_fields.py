@@ -36,9 +36,14 @@ def number_of(fields: Mapping[str, Any], name: str, default: _NumberT) -> int | 
     text = str(fields.get(name, "")).strip()
     if not text:
         return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
+    if not is_number(text):
         raise ConfigError(f"{name} is {text[:40]!r}; give a number")
     return int(text)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number of offsets, queues or times, from 0 on."""
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
 
 
 def filter_or_name(kind: str, expression: str) -> Subscription | FilterName:

@@ -125,12 +125,8 @@ def _lag_sample(
 
 def _rate(samples: Sequence[tuple[int, int | None]]) -> float | None:
     """Return the growth of a number a second; 0 if it was set back, None if it is not known."""
-    known = [(time_ms, value) for time_ms, value in samples if value is not None]
-    if len(known) < 2 or samples[-1][1] is None:
-        return None
-    (first_ms, first), (last_ms, last) = known[0], known[-1]
-    seconds = (last_ms - first_ms) / 1000
-    return max(last - first, 0) / seconds if seconds > 0 else None
+    growth = growth_of(samples)
+    return None if growth is None else max(growth, 0.0)
 
 
 def _rates(samples: Sequence[tuple[int, int | None]]) -> Series:

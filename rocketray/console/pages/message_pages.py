@@ -8,7 +8,7 @@ from typing import Any
 
 from rocketray.base.json_fields import json_fields
 from rocketray.base.names import check_group, check_topic
-from rocketray.console.changes.form_fields import letters_filter
+from rocketray.console.changes.form_fields import is_number, letters_filter
 from rocketray.errors import ConfigError
 from rocketray.message import StoredMessage
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
@@ -97,7 +97,7 @@ def _look_up(node: NodeClient, topic_name: str, by: str, value: str) -> list[Sto
     if by == "unique":
         return found_by_unique_key(node, topic_name, value)
     queue, _, offset = value.partition("@")
-    if by != "place" or not (_is_number(queue) and _is_number(offset)):
+    if by != "place" or not (is_number(queue) and is_number(offset)):
         raise ConfigError(f"{value[:40]!r} is not a place; write it as 0@17: queue 0, offset 17")
     stored = node.messages.at(topic_name, int(queue), int(offset))
     return [] if stored is None else [stored]
@@ -109,7 +109,3 @@ def _trace(stored: StoredMessage, template: str | None) -> dict[str, str | None]
         return None
     url = None if template is None else template.replace(TRACE_ID, trace_id)
     return {"traceId": trace_id, "url": url}
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 18  # fits in 64 bits

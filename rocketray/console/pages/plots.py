@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-Series = Sequence[tuple[int, float | None]]
-"""Times in ms and numbers, oldest first; None where one is unknown."""
+from rocketray.console.facts.samples import Series
+
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _MIDDLE_FROM_MS = 180_000  # of a shorter time, the minute in the middle is that of an end
 

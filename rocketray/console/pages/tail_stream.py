@@ -22,6 +22,7 @@ from rocketray.console.changes.form_fields import (
     AskFilter,
     checked_texts,
     filter_or_name,
+    is_number,
     looked_up,
 )
 from rocketray.errors import ConfigError, FilterSyntaxError, TopicNotFoundError
@@ -120,7 +121,7 @@ class TailRequest:
     def _first_start(self, node: NodeClient) -> TailStart:
         match self.begin:
             case "offset":
-                if not _is_number(self.at):
+                if not is_number(self.at):
                     raise ConfigError(f"{self.at[:40]!r} is not an offset; give a number")
                 return TailStart("offset", int(self.at))
             case "time":
@@ -263,11 +264,7 @@ def _positions(text: str) -> dict[int, int | None]:
     found: dict[int, int | None] = {}
     for place in text.split(","):
         queue, _, offset = place.partition(":")
-        if not (_is_number(queue) and (not offset or _is_number(offset))):
+        if not (is_number(queue) and (not offset or is_number(offset))):
             raise ConfigError(f"{place[:40]!r} is not a position of a tail; load the page again")
         found[int(queue)] = int(offset) if offset else None
     return found
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 18  # fits in 64 bits

@@ -38,27 +38,15 @@ def compile_tree(node: Expression) -> Evaluator:
 # -- logic ------------------------------------------------------------------------------------
 
 
-def _and(_node: nodes.And, *operands: _Operand) -> Evaluator:
+def _junction(node: nodes.And | nodes.Or, *operands: _Operand) -> Evaluator:
+    decisive = isinstance(node, nodes.Or)  # one operand with that value decides
+
     def evaluate(properties: Properties) -> bool | None:
-        result: bool | None = True
+        result: bool | None = not decisive
         for operand in operands:
-            value = operand(properties)
-            if value is False:
-                return False
-            if value is None:
-                result = None
-        return result
-
-    return evaluate
-
-
-def _or(_node: nodes.Or, *operands: _Operand) -> Evaluator:
-    def evaluate(properties: Properties) -> bool | None:
-        result: bool | None = False
-        for operand in operands:
-            value = operand(properties)
-            if value is True:
-                return True
+            value: bool | None = operand(properties)
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result
@@ -227,8 +215,8 @@ def _negate(node: nodes.Negate, operand: _Operand) -> _Operand:
 
 
 _CASES: dict[type, Callable[..., _Operand]] = {
-    nodes.And: _and,
-    nodes.Or: _or,
+    nodes.And: _junction,
+    nodes.Or: _junction,
     nodes.Not: _not,
     nodes.BooleanCast: _cast,
     nodes.Compare: _compare,

@@ -184,7 +184,6 @@ class NodeDelays:
         self._topics = topics
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """See :meth:`DelaysApi.is_waiting`."""
         return self._of(topic, queue_id).is_waiting(topic, queue_id, queue_offset)
 
     def waiting(self, disk: str) -> int:
