@@ -65,7 +65,7 @@ def test_every_member_that_an_entry_shows_is_there(entry: str, members: str) -> 
 def functions_shown(kind: type, members: str | None) -> dict[str, Any]:
     """The methods and properties of ours that the page shows of a class: those listed, or all."""
     names = dir(kind) if members is None else members.split(", ")
-    found = {name: getattr(kind, name, None) for name in names if not name.startswith("_")}
+    found = {name: getattr(kind, name) for name in names if name[:1] != "_" and hasattr(kind, name)}
     return {
         name: value
         for name, value in found.items()

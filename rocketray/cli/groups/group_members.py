@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rocketray.base.quantity import counted
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions, OptionalGroupArgument, chosen_groups
-from rocketray.cli.terminal.output import TextTable, as_time, counted
+from rocketray.cli.terminal.output import TextTable, as_time
 from rocketray.views.node_records import UNKNOWN_RELEASE, members_record
 
 if TYPE_CHECKING:
