@@ -81,6 +81,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "groups delete",
         "groups export",
         "groups lag",
+        "groups members",
         "groups migrate",
         "groups progress",
         "groups reset",
