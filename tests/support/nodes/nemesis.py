@@ -146,10 +146,10 @@ class Nemesis:
     def _lose_node(self) -> None:
         """End the node with its Ray, and so its app's hosts; start all of them again."""
         note = self._fleet.ask_all()
-        at_ns = time.monotonic_ns()
         self._node.kill()
         note()
-        self._fleet.note_forgotten(at_ns)
+        # After the ends of the others: what they had committed since the last save is forgotten.
+        self._fleet.note_forgotten(time.monotonic_ns())
         self._node.start()
         self._fleet.see_offsets()  # when it answers
         self._fleet.start_app()
