@@ -192,6 +192,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "members.joined": ("joined", "加入时间"),
     "members.mixed": ("The members are of different releases:", "各成员的版本不一致："),
     "members.none": ("No members.", "没有成员。"),
+    "members.release": ("release", "版本"),
     "members.unknown": ("unknown", "未知"),
     "memory": ("Memory of the machine", "机器内存"),
     "memory.mapped": ("files in its memory, shared", "映射文件（共享）"),
