@@ -64,6 +64,7 @@ _SECTIONS = {
         "groups": "groups.group_commands",
         "filter": "filters.filter_commands",
         "dlq": "groups.dlq",
+        "producers": "nodes.producers",
         "transactions": "messages.transactions",
         "staged": "messages.staged",
     },

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+PROC = Path("/proc")
+_PROGRAM_CHARS = 60  # of a command line, which may have thousands
+
 
 def owned_name(name: str) -> str:
     """Return *name* as a name owned by this process."""
@@ -43,3 +46,14 @@ def parent_and_start(pid: int) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return int(fields[1]), int(fields[19])
+
+
+def program_of(pid: int, proc: Path = PROC) -> str:
+    """Return what a process runs, in short; raises OSError if it has ended."""
+    words = (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    first = words[0].strip()
+    if first.startswith("/") or not first:
+        named = [word for word in words[1:] if word and not word.startswith("-")]
+        is_python = Path(first).name.startswith("python")
+        first = " ".join(named[:2]) if is_python and named else Path(first).name
+    return "".join(filter(str.isprintable, first))[:_PROGRAM_CHARS]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rocketray.groups.group_descriptions import GroupDescription
     from rocketray.messaging.api.node_client import NodeClient
     from rocketray.services.admin.seeking import OffsetMove
+    from rocketray.services.health.connected_producers import ConnectedProducer
     from rocketray.services.health.day_totals import DayReadings
 
 UNKNOWN_RELEASE = "unknown"
@@ -138,6 +139,20 @@ def members_record(group: GroupDescription) -> dict[str, Any]:
         "subscription": group.subscription.to_json(),
         "releases": dict(sorted(releases.items())),
         "members": members,
+    }
+
+
+def producer_record(producer: ConnectedProducer) -> dict[str, Any]:
+    """Return a process that sends; what is not known of it is None."""
+    return {
+        "machine": producer.machine,
+        "pid": producer.pid,
+        "program": producer.program or None,
+        "release": producer.release or None,
+        "sinceMs": producer.since_ms or None,
+        "storedMs": producer.stored_ms or None,
+        "batches": producer.batches,
+        "queues": producer.queues,
     }
 
 

@@ -24,6 +24,7 @@ from support.harness.commands import COMMAND, ONE_PROCESS, rocketray
 from support.harness.patience import patience, wait_until
 from support.nodes.stores import GOLDEN_STORE, open_golden
 
+from rocketray import __version__
 from rocketray.runtime.files.paths import local_socket
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -311,6 +312,11 @@ def test_an_ack_waits_for_no_further_line_and_survives_sigkill(
         sender.stdin.write(jsonl({"text": str(i)}).encode())
         sender.stdin.flush()
         acks.append(json.loads(sender.stdout.readline()))
+    [listed] = run("producers", "Killed", "--json").lines()
+    [process] = [each for each in listed["producers"] if each["pid"] == sender.pid]
+    assert (process["release"], process["batches"]) == (__version__, 20)
+    assert process["queues"] == {"Killed": [0, 1, 2, 3]}
+    assert process["program"].endswith("rocketray send")
     sender.stdin.write(jsonl(*({"text": str(i)} for i in range(20, 1000))).encode())
     sender.stdin.flush()
     acks += [json.loads(sender.stdout.readline()) for _ in range(100)]

@@ -59,6 +59,24 @@ class ShardStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueProducer:
+    """A process of the shard's machine that sends to a queue; in a process each producer counts.
+
+    ``program`` is what it runs, "" if that is not known; the other fields are those of its ring.
+    """
+
+    topic: str
+    queue_id: int
+    machine: str
+    pid: int
+    program: str
+    release: str
+    opened_ms: int
+    batches: int
+    stored_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredFacts:
     """A message and its queue: ``tags_code`` of its entry, and the queue's offsets.
 
@@ -158,6 +176,9 @@ class ShardProcessApi(Protocol):
 
     def statistics(self) -> list[ShardStatistics]:
         """Return counters and offsets of each shard that is open."""
+
+    def producers(self) -> list[QueueProducer]:
+        """Return the producers of its machine that have a ring to an open shard."""
 
     def midnights(self) -> tuple[int, int]:
         """Return when yesterday and today began on its machine, in ms since 1970."""

@@ -24,7 +24,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +35,6 @@ from rocketray.broker.topics.topic_files import handed_over_file
 from rocketray.errors import (
     ShardMovedError,
     ShardUnavailableError,
-    StoreClosedError,
     StoreError,
     StreamError,
 )
@@ -45,11 +43,11 @@ from rocketray.runtime.ipc.control_page import Doorbell
 from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell
 from rocketray.store.files.file_system import SYSTEM_FILES
 
-from .day_counts import DayCounts, midnights
 from .disk_shards import DiskShards
 from .owned_shard import OwnedShard, why_closed
 from .process_limits import ProcessLimits, shortage
-from .shard_api import ExpiryOrder, ScrubState, ShardStatistics
+from .shard_api import ExpiryOrder
+from .shard_reports import ShardReports
 
 _LOG = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
@@ -392,44 +390,3 @@ def _close(shard: OwnedShard) -> Exception | None:
 
 def _smaller(sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: min(size, sizes.get(name, size)) for name, size in SHARED_FILE_SIZES.items()}
-
-
-class ShardReports:
-    """The object behind ``ShardProcessApi``; any thread may call."""
-
-    def __init__(
-        self,
-        shards: Callable[[], Mapping[tuple[str, int], OwnedShard]],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        """Take a function that returns the shards that are open now, by topic and queue."""
-        self._shards, self._clock_ms = shards, clock_ms
-
-    def statistics(self) -> list[ShardStatistics]:
-        return [shard.statistics() for shard in self._shards().values()]
-
-    def midnights(self) -> tuple[int, int]:
-        return midnights(self._clock_ms())
-
-    def stored_by_day(self, yesterday_ms: int, today_ms: int, topic: str | None) -> list[DayCounts]:
-        """See ``ShardProcessApi``; a shard that closes meanwhile is left out."""
-        found = []
-        for (name, _), shard in self._shards().items():
-            if topic in (None, name):
-                with suppress(StoreClosedError):
-                    found.append(shard.lookups.stored_by_day(yesterday_ms, today_ms))
-        return found
-
-    def unflushed(self) -> dict[str, int]:
-        """Return the age in ms of the oldest message that is not on disk, by ``topic/queue``."""
-        return {
-            f"{topic}/{queue_id}": shard.unflushed_ms()
-            for (topic, queue_id), shard in self._shards().items()
-        }
-
-    def scrubs(self) -> dict[str, ScrubState]:
-        """Return how far each shard was read again, and the damage found, by ``topic/queue``."""
-        return {
-            f"{topic}/{queue_id}": shard.scrub.state()
-            for (topic, queue_id), shard in self._shards().items()
-        }

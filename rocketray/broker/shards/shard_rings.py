@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rocketray.errors import CorruptRecordError, InvalidMessageError, OffsetOutOfRangeError
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
-from rocketray.runtime.ipc.ring import Frame, RingCorruptError, ShardRing
+from rocketray.runtime.ipc.ring import Frame, RingCorruptError, RingFacts, ShardRing
 from rocketray.runtime.processes import is_alive, owner_pid
 from rocketray.store.batches.encoded_batch import unpack_batch
 
@@ -72,6 +72,13 @@ class ShardRings:
                 if is_over and ring.is_drained:
                     self._rings.remove(ring)
                     ring.unlink()
+
+    def producers(self) -> list[tuple[int, RingFacts]]:
+        """Return the process id and the ring's facts of each producer that lives."""
+        with self._lock:
+            living = [ring for ring in self._rings if ring.is_whole and not ring.is_closed]
+            found = [(owner_pid(ring.path), ring.facts()) for ring in living]
+        return [(pid, facts) for pid, facts in found if is_alive(pid)]
 
     def let_go(self) -> None:
         """Leave all rings to the next writer; called while the lock is held."""

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.errors import ActorError
+from rocketray.runtime.processes import PROC, program_of
 
-_PROC = Path("/proc")
-_NAME_CHARS = 60  # of a command line, which may have thousands
 _PPID_FIELD = 1  # of /proc/PID/stat, behind the name in brackets
 _RSS_FIELD, _SHARED_FIELD = 1, 2  # of /proc/PID/statm, in pages
 
 
-def processes_of(data: Path, proc: Path = _PROC) -> list[dict[str, Any]]:
+def processes_of(data: Path, proc: Path = PROC) -> list[dict[str, Any]]:
     """Return pid, name and memory in bytes of each process of the node on *data*, by memory.
 
     Memory is the process's own. ``mapped`` is what it has of files and of shared memory, which
@@ -58,21 +57,16 @@ def _parent(entry: Path) -> int | None:
 
 def _record(entry: Path) -> dict[str, Any] | None:
     try:
-        words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        name = program_of(int(entry.name), entry.parent)
         pages = (entry / "statm").read_text().split()
         resident, shared = int(pages[_RSS_FIELD]), int(pages[_SHARED_FIELD])
     except (OSError, IndexError):
         # It has ended since the listing.
         return None
-    first = words[0].strip()
-    if first.startswith("/") or not first:
-        named = [word for word in words[1:] if word and not word.startswith("-")]
-        is_python = Path(first).name.startswith("python")
-        first = " ".join(named[:2]) if is_python and named else Path(first).name
     size = os.sysconf("SC_PAGE_SIZE")
     return {
         "pid": int(entry.name),
-        "name": first[:_NAME_CHARS],
+        "name": name,
         "memory": (resident - shared) * size,
         "mapped": shared * size,
     }

@@ -131,6 +131,7 @@ class QueueLink(OfOneProcess, what="producer"):
             on_unavailable=lambda error: on_unavailable(self, error),
         )
         self.is_here = place.is_local()
+        self._clock_ms = node.clock_ms
         self._ring_bytes = ring_bytes
         self._on_unavailable = on_unavailable
         self._place: _Place | None = None
@@ -139,7 +140,9 @@ class QueueLink(OfOneProcess, what="producer"):
 
     def _new_ring(self, data: Path, topic: TopicConfig, shard: ShardApi) -> RingSender:
         return RingSender(
-            *(data, topic, self.queue_id, shard, self._ring_bytes), on_moving=self._note_moving
+            *(data, topic, self.queue_id, shard, self._ring_bytes),
+            opened_ms=self._clock_ms(),
+            on_moving=self._note_moving,
         )
 
     def _note_moving(self) -> None:

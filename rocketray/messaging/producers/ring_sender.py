@@ -41,12 +41,13 @@ class RingSender:
         shard: ShardApi,
         capacity: int,
         *,
+        opened_ms: int = 0,
         on_moving: Callable[[], object] = lambda: None,
     ) -> None:
         """Create the ring, with room for *capacity* bytes, and have the shard read it.
 
-        A shard that stays closed reports why. *on_moving* is called by those that wait at the ring
-        while its queue moves to another disk.
+        A shard that stays closed reports why. *opened_ms* is the time, which the ring tells.
+        *on_moving* is called by those that wait at the ring while its queue moves to another disk.
         """
         self._on_moving = on_moving
         self._handed_over = handed_over_file(data, topic.name, queue_id)
@@ -54,7 +55,8 @@ class RingSender:
         self._is_left = False
         self._mark = RuntimeMark(data)
         directory = producer_rings_directory(data, topic.name, queue_id)
-        self._ring = ProducerRing(directory / owned_name(uuid.uuid4().hex), capacity)
+        path = directory / owned_name(uuid.uuid4().hex)
+        self._ring = ProducerRing(path, capacity, opened_ms=opened_ms)
         self.payload_max = self._ring.payload_max
         """Size limit of a batch, in bytes."""
         try:

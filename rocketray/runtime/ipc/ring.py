@@ -1,6 +1,8 @@
 """The ring through which one producer sends batches to one shard, without a call between them.
 
-    page 0      lines: 0 format, 1 head, 2 tail, 3 acknowledged, 4 closed
+    page 0      lines: 0 format, 1 head, 2 tail, 3 acknowledged, 4 closed, 5 when the producer
+                opened it, in ms since 1970; and its release, 64 bytes of UTF-8 behind them. Both
+                are zeros in a ring of an earlier release
     slots       one per frame, by sequence modulo SLOT_COUNT: its outcome
     data        frames, back to back, never wrapped; a PAD frame fills the end
 
@@ -33,6 +35,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rocketray import __version__
 from rocketray.base.ack_mode import Durability, durability_numbered
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.kernels.drain import (
@@ -55,6 +58,8 @@ _SLOT = struct.Struct("=6q")
 _NUMBER = struct.Struct("=q")
 _HEADER = struct.Struct("=4Iq")
 _PAGE_BYTES = 4096
+_OPENED_LINE = 5
+_RELEASE = slice(6 * LINE_BYTES, 7 * LINE_BYTES)
 _SLOTS_BYTES = SLOT_COUNT * _SLOT.size  # 12 pages
 _DATA_START = _PAGE_BYTES + _SLOTS_BYTES
 _FORMAT = int.from_bytes(b"rktring1", "little")
@@ -76,17 +81,36 @@ class Frame:
     payload: memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class RingFacts:
+    """What a ring tells of its producer.
+
+    ``opened_ms`` and ``release``: 0 and "" if its release does not tell. ``batches`` is the number
+    of acknowledged ones; ``stored_ms`` is when the last of them was stored, 0 if none was, or that
+    one was refused.
+    """
+
+    opened_ms: int
+    release: str
+    batches: int
+    stored_ms: int
+
+
 class _Ring:
     """The file and its lines, the same on both sides."""
 
-    def __init__(self, path: Path, size: int | None) -> None:
+    def __init__(self, path: Path, size: int | None, opened_ms: int = 0) -> None:
         self.path = path
         self._file = SharedFile(path, size, watches_size=size is None)
         kind, self._head, self._tail, self._acknowledged, self._closed = (
             self._file.line(number) for number in range(5)
         )
+        self._opened = self._file.line(_OPENED_LINE)
         # The format last: a shard that attaches the ring before takes it for incomplete.
         if size is not None:
+            self._opened.publish(opened_ms)
+            release = __version__.encode()[:LINE_BYTES]
+            self._file.memory[_RELEASE] = release.ljust(LINE_BYTES, b"\0")
             kind.publish(_FORMAT)
         if kind.load() != _FORMAT or len(self._file.bytes) <= _DATA_START + LINE_BYTES:
             raise StoreVersionError(
@@ -116,8 +140,8 @@ class _Ring:
 class ProducerRing(_Ring):
     """The producer's side. One thread at a time."""
 
-    def __init__(self, path: Path, capacity: int = RING_BYTES) -> None:
-        super().__init__(path, _DATA_START + capacity)
+    def __init__(self, path: Path, capacity: int = RING_BYTES, *, opened_ms: int = 0) -> None:
+        super().__init__(path, _DATA_START + capacity, opened_ms)
         self.payload_max = self._capacity // 2 - FRAME_HEADER_BYTES
         """Size limit of a batch in the ring, in bytes; half of the ring always holds one frame."""
         self._next_head = 0
@@ -309,6 +333,17 @@ class ShardRing(_Ring):
         tail, _, sequence = self.cursor.tolist()
         self._acknowledged.publish(sequence)
         self._tail.publish(tail)
+
+    def facts(self) -> RingFacts:
+        """Return what the ring tells of its producer; only of a whole one (invariant 4)."""
+        batches = self.acknowledged()
+        last = self.outcome(batches)
+        return RingFacts(
+            self._opened.load(),
+            bytes(self._file.memory[_RELEASE]).rstrip(b"\0").decode("utf-8", "replace"),
+            batches,
+            0 if last is None or last.status is not AppendStatus.OK else last.store_timestamp_ms,
+        )
 
     @property
     def is_closed(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -280,6 +281,34 @@ def test_the_ring_of_a_dead_producer_is_drained_and_removed(tmp_path: Path) -> N
     assert bodies(writer) == [b"0"]
     assert not ring.path.exists()
     writer.close()
+
+
+@pytest.mark.proves(
+    "producers", "`rocketray producers` lists the processes that have a ring to a queue"
+)
+def test_a_producer_is_listed_until_it_closes_its_ring_or_dies(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    ring = ProducerRing(tmp_path / owned_name("r"), opened_ms=500)
+    closed, dead = (
+        ProducerRing(tmp_path / owned_name("c")),
+        ProducerRing(tmp_path / f"{ended.pid}-r"),
+    )
+    for each in (ring, closed, dead):
+        writer.rings.attach_ring(each.path)
+    closed.close()
+    ring.try_write(payload(0, 3), Durability.MEMORY)
+    ring.publish()
+    writer.rings.drain()
+    [(pid, facts)] = writer.rings.producers()
+    assert (pid, facts.opened_ms, facts.batches, facts.stored_ms) == (os.getpid(), 500, 1, 1000)
+    cut = ProducerRing(tmp_path / owned_name("s"))
+    writer.rings.attach_ring(cut.path)
+    os.truncate(cut.path, 0)
+    assert [pid for pid, _ in writer.rings.producers()] == [os.getpid()], "no byte of it is touched"
+    writer.close()
+    assert writer.rings.producers() == []
 
 
 def test_a_frame_that_was_to_begin_where_the_log_ends_no_more_is_stored_at_its_end(

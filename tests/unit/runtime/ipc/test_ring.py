@@ -8,10 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rocketray import __version__
 from rocketray.base.ack_mode import Durability
 from rocketray.errors import StoreVersionError
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
-from rocketray.runtime.ipc.ring import SLOT_COUNT, Frame, ProducerRing, RingCorruptError, ShardRing
+from rocketray.runtime.ipc.ring import (
+    SLOT_COUNT,
+    Frame,
+    ProducerRing,
+    RingCorruptError,
+    RingFacts,
+    ShardRing,
+)
 
 CAPACITY = 64 * 1024
 
@@ -165,3 +173,31 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ring").write_bytes(bytes(8192))
     with pytest.raises(StoreVersionError):
         ShardRing(tmp_path / "ring")
+
+
+def test_a_ring_tells_who_opened_it_and_what_was_taken_from_it(tmp_path: Path) -> None:
+    producer = ProducerRing(tmp_path / "ring", CAPACITY, opened_ms=7000)
+    shard = ShardRing(producer.path)
+    assert shard.facts() == RingFacts(7000, __version__, 0, 0)
+    for ack, stored_ms in (
+        (Ack(AppendStatus.OK, 0, 0, 8000, 1), 8000),
+        (Ack(AppendStatus.STORE_FULL), 0),
+    ):
+        producer.try_write(b"batch", Durability.MEMORY)
+        producer.publish()
+        [frame] = take(shard)
+        shard.record(frame.sequence, ack)
+        shard.acknowledge()
+        assert shard.facts() == RingFacts(7000, __version__, frame.sequence, stored_ms)
+
+
+def test_what_the_ring_of_an_earlier_release_does_not_tell_is_unknown(tmp_path: Path) -> None:
+    producer, shard = make(tmp_path / "ring")
+    with producer.path.open("r+b") as file:
+        file.seek(5 * 64)
+        file.write(bytes(2 * 64))
+    assert shard.facts() == RingFacts(0, "", 0, 0)
+    with producer.path.open("r+b") as file:
+        file.seek(6 * 64)
+        file.write(b"\xff" * 64)
+    assert shard.facts().release == "\ufffd" * 64
