@@ -35,6 +35,7 @@ from .marks import (
     TIMER_ROLLED_FROM,
 )
 from .meant import refuse_unknown
+from .message_time import checked_node_ms
 from .system_topics import SCHEDULE_TOPIC, TIMER_TOPIC, check_open_topic
 
 TIMER_QUEUE_ID = 0  # RocketMQ's timer topic has one queue
@@ -75,7 +76,7 @@ class DelayOptions(TypedDict, total=False):
     ``delay_level``: RocketMQ's level, 1 to 18.
     ``delay``: seconds, or a ``timedelta``. 0 and below deliver at once, as in RocketMQ.
     ``deliver_at``: a ``datetime`` with its zone, or milliseconds since 1970. A time in the past
-    delivers at once, as in RocketMQ.
+    delivers at once, as in RocketMQ; a number that looks like seconds is refused.
     """
 
     delay_level: int | None
@@ -104,7 +105,8 @@ class Delay:
         a delay of 0 or below, mean now: the message is delivered at once, as in RocketMQ.
 
         Raises:
-            ConfigError: more than one is given, one has the wrong type, or is too far ahead.
+            ConfigError: more than one is given, one has the wrong type, is too far ahead, or a time
+                looks like one in another unit.
         """
         count = sum(value is not None for value in (delay_level, delay, deliver_at))
         if count == 0:
@@ -249,8 +251,13 @@ def _milliseconds(delay: object) -> int:
 
 
 def _since_1970(deliver_at: object) -> int:
+    if isinstance(deliver_at, int) and not isinstance(deliver_at, bool):
+        return checked_node_ms("deliver_at", deliver_at)
     if not isinstance(deliver_at, datetime):
-        return _whole("deliver_at", deliver_at)
+        raise ConfigError(
+            f"deliver_at is {deliver_at!r:.60}; give a datetime with its zone, or milliseconds since "
+            "1970 as a whole number"
+        )
     if deliver_at.tzinfo is None:
         raise ConfigError(
             f"deliver_at is {deliver_at.isoformat()}, which has no time zone; use "

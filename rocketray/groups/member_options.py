@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypedDict, get_args
 
 from rocketray.base.meant import refuse_unknown
+from rocketray.base.message_time import checked_node_ms
 from rocketray.base.names import check_group, check_topic, is_retry_topic
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
@@ -83,6 +84,8 @@ def _check_options(options: MemberOptions) -> None:
         raise ConfigError(
             f"start is {start!r:.60}; give 'earliest', 'latest', or milliseconds since 1970"
         )
+    if isinstance(start, int):
+        checked_node_ms("start", start)
     if client_id := options.get("client_id"):
         check_client_id(client_id)
     check_compression(options.get("fetch_compression"))

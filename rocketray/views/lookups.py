@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketray.errors import ConfigError
+from rocketray.base.message_time import checked_node_ms
+from rocketray.errors import ConfigError, InvalidMessageError
 
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
@@ -57,12 +58,14 @@ def time_ms_of(text: str, wanted: str = "a time") -> int:
     """Return milliseconds since 1970 of a number or of ISO 8601, in local time without a zone.
 
     Raises:
-        ConfigError: *text* is neither, so not what was *wanted*.
+        ConfigError: *text* is neither, so not what was *wanted*; or a number in another unit.
     """
     try:
         if text.isascii() and text.isdecimal():
-            return min(int(text), TIME_MAX_MS)
+            return checked_node_ms("the time", int(text))
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except InvalidMessageError:
+        raise
     except (ValueError, OverflowError):
         raise ConfigError(
             f"{text[:80]!r} is not {wanted}; write a time as milliseconds since 1970, or in ISO "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rocketray.base.message_time import checked_node_ms
 from rocketray.broker.fetching.read_plan import Bounds, QueueKey
 from rocketray.errors import ConfigError
 
@@ -41,12 +42,16 @@ def parse_time(text: str, option: str) -> int:
         raise ConfigError(
             f"{option}={text[:80]!r}: write milliseconds since 1970, such as 1767225600000"
         )
-    return time_ms
+    return checked_node_ms(option, time_ms)
 
 
 def parse_times(text: str, option: str) -> Mapping[QueueKey, int]:
     """Return the times of named queues; raise :class:`ConfigError` if they are none."""
-    return parse_named(text, option, 'JSON like {"Trade":{"0":1767225600000}}', least=0)
+    named = parse_named(text, option, 'JSON like {"Trade":{"0":1767225600000}}', least=0)
+    return {
+        (topic, queue): checked_node_ms(f"{option} of {topic}/{queue}", time_ms)
+        for (topic, queue), time_ms in named.items()
+    }
 
 
 def offsets_at(rule: TimeRule, bounds: Mapping[QueueKey, Bounds], find: FindTime) -> OffsetRule:

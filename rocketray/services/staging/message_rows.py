@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from rocketray.base.delay import DELAY_MAX_MS, TIMER_PRECISION_MS, TIMER_QUEUE_ID
 from rocketray.base.marks import REAL_QUEUE_ID, REAL_TOPIC, TIMER_DELIVER_MS, TIMER_OUT_MS
+from rocketray.base.message_time import LOOK_LIKE_SECONDS
 from rocketray.base.names import check_topic
 from rocketray.base.system_topics import TIMER_TOPIC, check_open_topic
 from rocketray.errors import InvalidMessageError
@@ -205,6 +206,13 @@ def _due_times(batch: pa.RecordBatch, now_ms: int) -> _Int64s | None:
         raise InvalidMessageError(
             f"row {late[0]}: deliverAt is more than {DELAY_MAX_MS // 86_400_000} days ahead; keep "
             "a message that is due later in a table until then"
+        )
+    is_second = (due_ms >= LOOK_LIKE_SECONDS.start) & (due_ms < LOOK_LIKE_SECONDS.stop)
+    if is_second.any():
+        row = int(is_second.argmax())
+        raise InvalidMessageError(
+            f"row {row}: deliverAt is in the years 1970 to 1973 and looks like {due_ms[row]} seconds; "
+            "make the timestamp of seconds, as timestamp_seconds() does"
         )
     due_ms = np.where(due_ms <= now_ms, 0, due_ms)
     return due_ms if due_ms.any() else None

@@ -215,7 +215,7 @@ def test_a_delay_is_a_level_a_time_span_or_a_time(
         ({"delay": float("inf")}, "by 40 days at most"),
         ({"delay": 10**400}, "by 40 days at most"),
         ({"delay": timedelta(days=40, milliseconds=1)}, "by 40 days at most"),
-        ({"deliver_at": 1.5}, "give a whole number"),
+        ({"deliver_at": 1.5}, "as a whole number"),
         ({"deliver_at": datetime(2023, 11, 14)}, "has no time zone"),  # noqa: DTZ001
     ],
 )

@@ -14,6 +14,7 @@ from support.nodes.apps import numbers, put
 from support.nodes.local_node import RULES, LocalNode
 
 from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.base.message_time import TIME_MAX_MS
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.group_administration import GroupAdministration
@@ -198,7 +199,7 @@ def test_a_new_group_begins_at_a_time_as_far_as_that_is_there(node: LocalNode) -
         assert take(member, 2) == numbers(2, first=3)
     with node.consumer("ever", "T", ALL, start=0) as member:
         assert take(member, 5) == numbers(5)
-    with node.consumer("future", "T", ALL, start=2**62) as member:
+    with node.consumer("future", "T", ALL, start=TIME_MAX_MS) as member:
         put(node, "T", numbers(1, first=5))
         assert take(member, 1) == numbers(1, first=5)
     with node.consumer("since", "T", ALL, start=0) as member:
