@@ -26,7 +26,8 @@ from uuid import UUID
 from faust.models.typing import NodeType, TypeExpression
 from faust.serializers.registry import Registry
 from faust.types.models import ModelT
-from faust.utils import iso8601
+
+from .iso_times import parse as parse_iso_time
 
 _Reader = Callable[[Any], Any]
 _Parse = Callable[[str], Any]
@@ -36,7 +37,7 @@ _PARSERS: Mapping[Any, _Parse] = {
     time: time.fromisoformat,
     UUID: UUID,
 }
-_OF_KEYS: Mapping[Any, _Parse] = {**_PARSERS, int: int, float: float, datetime: iso8601.parse}
+_OF_KEYS: Mapping[Any, _Parse] = {**_PARSERS, int: int, float: float, datetime: parse_iso_time}
 _FAUSTS_OWN = (int, float, Decimal, str, bytes)  # of whole values
 # The parts of a type that Faust's generated function converts; without one of them it copies.
 _FAUSTS = {NodeType.DATETIME, NodeType.DECIMAL, NodeType.MODEL, NodeType.USER}
@@ -74,7 +75,7 @@ def _whole_reader(kind: Any) -> _Reader | None:
     """Return the reader of a whole value of type *kind*; None if Faust has one."""
     if kind is None or kind in _FAUSTS_OWN or hasattr(kind, "from_data"):
         return None
-    found = _Readers(coerces=True, coercions={}, date_parser=iso8601.parse)
+    found = _Readers(coerces=True, coercions={}, date_parser=parse_iso_time)
     read = found.reader(kind)
     if read is not None:
         return read

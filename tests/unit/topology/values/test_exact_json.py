@@ -7,15 +7,18 @@ import enum
 import json
 import math
 from collections import Counter
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import faust
 import orjson
 import pytest
 from faust.agents.models import ModelReqRepResponse, ReqRepResponse
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from rocketray.errors import InvalidMessageError
 from rocketray.topology.values.exact_json import dumps, loads
@@ -102,6 +105,36 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 def test_the_slow_form_is_the_fast_one(value: object) -> None:
     slow = dumps([WIDE, value])
     assert slow == b"[%d," % WIDE + dumps(value) + b"]"
+
+
+@given(
+    st.times(timezones=st.none() | st.just(UTC))
+    | st.dates()
+    | st.datetimes(timezones=st.none() | st.sampled_from([UTC, timezone(-timedelta(hours=23.5))]))
+)
+@example(time(0, 0, 0, 10_000))
+@example(time(1, 2, 3, 12_345))
+@example(datetime(1, 1, 1, 0, 0, 0, 10_000, tzinfo=UTC))
+def test_a_time_is_written_in_iso_8601_wherever_it_stands(value: date | time) -> None:
+    text = value.isoformat()
+    if isinstance(value, datetime):
+        text = text.replace("+00:00", "Z")
+        assert dumps(value) == orjson.dumps(value, option=orjson.OPT_UTC_Z), "as Faust writes it"
+    assert loads(dumps(value)) == text
+    assert loads(dumps({"a": [value], "b": WIDE})) == {"a": [text], "b": WIDE}
+    assert loads(dumps({value: 1})) == {text: 1}
+    assert loads(dumps({value: WIDE, "b": None})) == {text: WIDE, "b": None}
+
+
+def test_a_zone_with_seconds_is_refused() -> None:
+    """Amsterdam was 19 minutes and 32 seconds ahead; orjson rounds, and few readers know more."""
+    at = datetime(1930, 1, 1, tzinfo=ZoneInfo("Europe/Amsterdam"))
+    for value, place in (({"at": at}, "field 'at'"), ([at, WIDE], r"field '\[0\]'")):
+        with pytest.raises(InvalidMessageError, match=rf"{place} .*; send value.astimezone\(UTC"):
+            dumps(value)
+    with pytest.raises(InvalidMessageError, match="a key of the value is a datetime: its zone"):
+        dumps({at: 1})
+    assert loads(dumps(at.astimezone(UTC))) == "1929-12-31T23:40:28Z"
 
 
 def test_forms_that_only_the_slow_way_has() -> None:
