@@ -10,6 +10,7 @@ import numpy as np
 from rocketray.base.property_string import decode_properties
 from rocketray.message import UNIQUE_KEY
 from rocketray.services.staging.message_rows import RowFrame
+from rocketray.store.batches.batch_form import EncodedBatch
 from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.batches.encoded_table import MeasuredTable
 from rocketray.store.formats.record import parse_record
@@ -27,6 +28,11 @@ def in_frame(frame: RowFrame) -> list[RowMessage]:
     """The messages of a batch that a Spark task stages."""
     batch = unpack_batch(frame.content)
     assert len(batch) == frame.messages
+    return in_batch(batch)
+
+
+def in_batch(batch: EncodedBatch) -> list[RowMessage]:
+    """The messages of a batch with unique keys."""
     found = [*_messages(batch.records.tobytes(), batch.sizes.tolist())]
     for message in found:
         assert len(message.properties.pop(UNIQUE_KEY)) == 32
