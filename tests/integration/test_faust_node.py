@@ -154,6 +154,34 @@ def test_an_app_in_this_process(node: Node) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "groups",
+    "A queue that is added later is read from its first message, whatever `start=` says",
+)
+def test_an_agent_reads_a_queue_that_is_added_from_its_first_message(
+    node: Node, connection: Connection
+) -> None:
+    async def scenario() -> None:
+        app = App("grows", data=node.data)
+        topic = app.topic("Grows", value_type=bytes, queues=1)
+        seen: list[bytes] = []
+        app.agent(topic, start="latest", name="reader")(collecting(seen))
+        async with running(app):
+            while not seen:  # its group begins with the agent's first heartbeat
+                await topic.send(value=b"here")
+                await asyncio.sleep(0.05)
+            await asyncio.to_thread(connection.topics.alter, "Grows", 2)
+            with connection.producer() as producer:
+                await asyncio.to_thread(producer.send, "Grows", b"first", queue_id=1)
+            await until(lambda: b"first" in seen)
+        assert b"old" not in seen
+
+    connection.topics.ensure("Grows", 1)
+    with connection.producer() as producer:
+        producer.send("Grows", b"old")
+    asyncio.run(scenario())
+
+
 def test_apps_as_actors_share_the_work_and_survive_kills(
     node: Node, connection: Connection
 ) -> None:

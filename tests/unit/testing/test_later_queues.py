@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from support.nodes.apps import numbers
+from support.harness.patience import until
+from support.nodes.apps import collecting, numbers
 
+import rocketray as rr
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.member_options import StartFrom
 from rocketray.testing import Broker, Member
@@ -68,6 +71,35 @@ def test_a_group_whose_members_are_stopped_meanwhile_does_so(topic: Broker) -> N
     again = join(topic)
     assert taken(topic, again) == numbers(2)
     assert topic.lag_of("g") == 0
+
+
+@pytest.mark.proves(
+    "groups",
+    "A queue that is added later is read from its first message, whatever `start=` says",
+)
+def test_an_agent_does_so_that_lives_or_is_stopped_meanwhile(topic: Broker) -> None:
+    seen: list[bytes] = []
+
+    def app() -> rr.App:
+        made = rr.App("app", connection=topic)
+        read = made.agent(made.topic("T", value_type=bytes), name="read", start="latest")
+        read(collecting(seen))
+        return made
+
+    async def read_until(count: int, queues: int) -> None:
+        async with topic.running(app()):
+            if queues > topic.topics.get("T").queues:
+                topic.topics.alter("T", queues)
+                send(topic, numbers(2), queue_id=1)
+                topic.clock.advance(seconds=1)
+            await until(lambda: len(seen) >= count)
+            await topic.settle()
+        assert sorted(seen) == numbers(count)
+
+    asyncio.run(read_until(2, queues=2))
+    topic.topics.alter("T", 3)
+    send(topic, numbers(1, 2), queue_id=2)
+    asyncio.run(read_until(3, queues=3))
 
 
 def test_the_explanation_says_that_it_is_delivered(topic: Broker) -> None:

@@ -26,6 +26,8 @@ from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.broker.topics.placement import Placement
 from rocketray.broker.topics.topic_start import Started
 from rocketray.errors import ShardMovedError, ShardUnavailableError, StreamError
+from rocketray.filters.subscription import Subscription
+from rocketray.groups.heartbeat import Heartbeat
 from rocketray.message import Message
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.runtime.files.runtime_lock import remove_runtime
@@ -184,6 +186,25 @@ def test_a_moved_queue_has_all_that_it_had_and_goes_on_there(disks: TwoDisks) ->
     disks.moves.tidy()
     assert disks.append(b"6") == 6
     assert (disks.state.topics.catalog.get("T").disks, files(disks)) == ((), [""])
+
+
+def test_a_move_changes_nothing_about_where_a_group_begins(disks: TwoDisks) -> None:
+    """A queue that was added is read from its first message there, and is no new one there."""
+    subscription = Subscription.tags("*")
+    disks.state.heartbeat(Heartbeat("g", "T", subscription, "one", "instance", frozenset()))
+    disks.topics.create("T", 2)
+    disks.topics.start_all()
+    begins = disks.state.registry.offsets
+    assert [begins.get("g", "T", queue_id) for queue_id in range(2)] == [-1, 0]
+    for target in (FAR, ""):
+        disks.move(target)
+        while isinstance(disks.moves.move("T", 1, target, 1.0), RoundProgress):
+            pass
+        disks.moves.tidy()
+        assert [begins.get("g", "T", queue_id) for queue_id in range(2)] == [-1, 0]
+    disks.begin()
+    begins = disks.state.registry.offsets
+    assert [begins.get("g", "T", queue_id) for queue_id in range(2)] == [-1, 0]
 
 
 def test_a_process_that_lost_the_queue_says_so_also_after_it_started_again(disks: TwoDisks) -> None:

@@ -167,6 +167,28 @@ def test_a_deleted_topic_is_waited_for_and_the_others_are_read_on(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves(
+    "groups",
+    "A queue that is added later is read from its first message, whatever `start=` says",
+)
+def test_a_queue_that_is_added_is_read_from_its_first_message(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = stock_app(node, consumer_auto_offset_reset="latest")
+        seen: list[bytes] = []
+        app.agent(app.topic("T", value_serializer="raw"))(collecting(seen))
+        async with running(app):
+            put(node, "T", [b"first"])
+            await until(lambda: seen == [b"first"])
+            node.topics.alter("T", 2)
+            with node.producer() as producer:
+                producer.send("T", b"second", queue_id=1)
+            await until(lambda: seen == [b"first", b"second"])
+
+    node.topics.ensure("T", 1)
+    put(node, "T", [b"old"])
+    asyncio.run(scenario())
+
+
 @pytest.mark.proves("stock-faust", "Settings that need Kafka are refused")
 def test_settings_that_rest_on_kafka_are_refused(node: LocalNode) -> None:
     with pytest.raises(ConfigError, match="exactly_once"):
