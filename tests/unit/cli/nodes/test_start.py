@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,6 +16,7 @@ from support.harness.patience import patience
 from rocketray.cli.nodes.node_metrics import MetricsOptions, NodeMetrics
 from rocketray.runtime.files.home import settle_identity
 from rocketray.runtime.files.paths import identity_file
+from rocketray.runtime.ray_process.open_ray import OPEN_RAY_PROBLEM
 
 
 def test_a_disk_is_named_by_its_directory_which_is_made_private(tmp_path: Path) -> None:
@@ -38,6 +41,35 @@ def test_a_script_finds_the_disk_by_the_environment(
 ) -> None:
     monkeypatch.setenv("ROCKETRAY_DATA", str(tmp_path))
     assert run_here("disk").out == run_here("disk", "--data", tmp_path).out
+
+
+# The command as it joins a Ray, which is asked nothing, up to where it would look at its machines.
+JOINING = """
+import sys
+from rocketray.actors.cluster import node
+from rocketray.cli.application import main
+from rocketray.errors import ConfigError
+from rocketray.runtime.ray_process.ray_access import using_token
+
+def end(*_):
+    raise ConfigError("the test ends here")
+
+node.join_ray = lambda *_, **_options: None
+node.ray_node_of = end
+with using_token("disabled", None):
+    main(["start", "--ray-address", "10.0.0.1:6379", "--data", sys.argv[1]])
+"""
+
+
+def test_a_start_on_a_ray_without_a_token_says_so_itself(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", JOINING, tmp_path / "data"],
+        capture_output=True, text=True, check=False, timeout=patience(60),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    told, behind = done.stderr.split(OPEN_RAY_PROBLEM)
+    assert "WARNING" in told
+    assert "rocketray: the test ends here" in behind
 
 
 def test_a_damaged_identity_has_no_label(tmp_path: Path) -> None:
