@@ -40,7 +40,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """A node; what it printed when it was ready. At the end SIGTERM stops it cleanly."""
+    """A node; what it printed when it was ready. At the end Ctrl-C stops it cleanly."""
     options = ["--json", "--allow-predicates", "rocketray_demo.predicates", *ONE_PROCESS]
     options += ["--metrics-port", "0"]
     process = subprocess.Popen([COMMAND, "start", *options], stdout=subprocess.PIPE, env=environ)
@@ -48,7 +48,7 @@ def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
     try:
         yield json.loads(process.stdout.readline())
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         left = process.communicate(timeout=patience(60))[0]
     assert (process.returncode, left) == (0, b"")
     assert not Path(environ["ROCKETRAY_DATA"], "node.json").exists()

@@ -76,6 +76,18 @@ def test_a_signal_sets_the_event_and_a_second_one_is_not_taken(number: signal.Si
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_job_that_a_shell_had_ignore_ctrl_c_takes_it_when_it_is_ready() -> None:
+    """``rocketray start &`` in a script: SIGINT is ignored until then, as its help says."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interrupted_behind():  # while Ray starts
+        signal.raise_signal(signal.SIGINT)
+    with stop_signals() as stopping:
+        assert not stopping.event.is_set()
+        signal.raise_signal(signal.SIGINT)
+        assert stopping.event.is_set()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 def test_a_stop_handler_that_another_library_has_replaced_is_taken_back() -> None:
     with stop_signals() as stopping:
         signal.signal(signal.SIGINT, signal.default_int_handler)

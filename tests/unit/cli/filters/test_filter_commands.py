@@ -126,6 +126,21 @@ def test_a_preview_counts_and_shows(data: Path) -> None:
     assert "only 2 of 5 messages were scanned" in shown.out
 
 
+def test_rejected_shows_failures_too_and_counts_them_apart(data: Path) -> None:
+    arguments = "filter", "preview", "Trade", "amount > 10", "--dialect", "rocketmq", "--data", data
+    [found] = run_here(*arguments, "--rejected", "--json").lines()
+    assert (found["rejected"], found["failed"]) == (1, 1)
+    shown = [(one["properties"]["amount"], one["verdict"]) for one in found["messages"]]
+    assert shown == [("5", "sql_false"), ("15.5", "sql_error")]
+    [found] = run_here(*arguments, "--failed", "--json").lines()
+    assert [one["verdict"] for one in found["messages"]] == ["sql_error"]
+    both = run_here(*arguments, "--rejected", "--failed")
+    assert (both.code, both.out) == (2, "")
+    assert "--rejected shows those of --failed, too; give one" in both.err
+    said = " ".join(run_here("filter", "preview", "--help").out.split())
+    assert "The number of rejected ones is without those that failed." in said
+
+
 def test_a_filter_that_looks_like_a_slip_is_told(data: Path) -> None:
     arguments = ("filter", "preview", "Trade", "amont > 100", "--data", data, "--json")
     shown = run_here(*arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from support.models.expressions import with_numeric
 from support.models.random_sql import spans_of
@@ -38,6 +40,24 @@ def test_it_takes_all_that_rocketmqs_takes_and_means_the_same() -> None:
         assert parse(sql, "rocketray") == with_numeric(tree, numeric=True)
         count += 1
     assert count > 1000
+
+
+@pytest.mark.proves(
+    "filters",
+    "`LIKE` and names in double quotes are the exception to the rule that no verdict of RocketMQ's "
+    "is contradicted: it stops there, and evaluates what is before",
+)
+def test_rocketmq_evaluates_what_is_before_like_and_rocketray_the_pattern() -> None:
+    begins = re.compile(r"(\w+) LIKE ").match
+    rows = [row for row in golden_rows("sql92") if row["parse"] == "ok" and begins(row["expr"])]
+    assert len(rows) > 1
+    for row in rows:
+        name = begins(row["expr"])[1]  # type: ignore[index]  # it does
+        assert compile_expression(name).evaluate(row["props"]) is row["result"]
+    assert answer("a", "x", "rocketmq") is False
+    assert answer("a LIKE '%'", "x") is True
+    with pytest.raises(FilterSyntaxError, match='or the dialect "rocketray"'):
+        parse("a LIKE '%'")
 
 
 @pytest.mark.parametrize(
