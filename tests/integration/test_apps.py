@@ -67,11 +67,13 @@ import rocketray as rr
 app = rr.App("ledger")
 entries = app.topic("ledger-entries", value_serializer="json", queues=1)
 totals = app.Table("totals", default=int)
+amounts = app.SetTable("amounts")
 
 @app.agent(entries, max_attempts=4)
 async def book(stream):
     async for event in stream.events():
         totals["all"] += event.value["amount"]
+        amounts["all"].add(event.value["amount"])
         print("booked", event.value)
 """
 
@@ -308,6 +310,28 @@ def test_a_table_is_asked_while_its_app_runs_and_when_it_does_not(run: CommandSe
     assert "ledger-totals" in {each["table"] for each in run("tables", "list", "--json").lines()}
     nothing = run("tables", "get", "totals", "none")
     assert (nothing.code, nothing.out) == (1, "")
+
+
+@pytest.mark.proves("groups", "A deleted topic stops its agent alone, which waits for it")
+def test_an_app_with_a_table_of_sets_is_replaced_waits_for_its_topic_and_goes_down(
+    run: CommandServer, directory: Path
+) -> None:
+    assert run("up", "ledger:app", "--detach").code == 0
+    run("send", "ledger-entries", '{"amount": 5}')
+    wait_until(lambda: counts(hosts(run), "finished") == [1], "the message was not handled")
+    [before] = hosts(run)
+    with (directory / "ledger.py").open("a") as module:
+        module.write("\n# changed\n")
+    [replaced] = run("up", "ledger:app", "--replace", "--json").lines()
+    assert (replaced["state"], replaced["pid"] != before["pid"]) == ("running", True)
+
+    assert run("topics", "delete", "ledger-entries", "--yes").code == 0
+    said = "topic ledger-entries was deleted; group ledger-book waits until it exists again"
+    wait_until(lambda: said in run("status", "ledger").out, "it does not say that it waits")
+    assert [host["state"] for host in hosts(run)] == ["running"]
+    assert "ledger-entries" not in run("topics", "list").out
+    down = run("down", "ledger", "--json").lines()
+    assert down == [{"app": "ledger", "ended": 1, "notDrained": []}]
 
 
 @pytest.mark.slow
