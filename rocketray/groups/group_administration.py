@@ -48,7 +48,6 @@ class GroupAdministration:
             return self.registry.journals.entries(group)
 
     def delete(self, group: str) -> None:
-        """Remove a group and its offsets; see :meth:`GroupRegistry.delete`."""
         with self.changing() as now_ms:
             self.registry.delete(group, now_ms)
 

@@ -123,11 +123,9 @@ class LocalTransport(OfOneProcess, what="client"):
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> list[ResultT]:
-        """Have the node's process make all the calls at once, and return their results."""
         return self._call(endpoints, method, arguments, options) if endpoints else []
 
     def in_background(self, run: Callable[[], None], /) -> None:
-        """Run a function that makes calls in a thread of its own."""
         run_in_thread(run)
 
     def is_local(self, disk: str) -> bool:

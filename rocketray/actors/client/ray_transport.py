@@ -92,7 +92,6 @@ class RayTransport(OfOneProcess, what="client"):
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> list[ResultT]:
-        """Begin all the calls, and then wait for their results."""
         begun = [self._begin(each, method, *arguments, **options) for each in endpoints]
         return [self._result(*each) for each in zip(begun, endpoints, strict=True)]
 
@@ -106,7 +105,6 @@ class RayTransport(OfOneProcess, what="client"):
         return self._are_local[session].get(disk, False)
 
     def in_background(self, run: Callable[[], None], /) -> None:
-        """Run a function that makes calls in a thread of its own."""
         run_in_thread(run)
 
     def has_files(self, disk: str) -> bool:

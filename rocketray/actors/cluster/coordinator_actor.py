@@ -196,7 +196,6 @@ class CoordinatorActor(ServedObjects):
             self._state.problems.resolve("register")
 
     def problems(self) -> list[str]:
-        """Return the problems of the node, a line each."""
         return self._state.problems.lines()
 
     def unflushed(self) -> dict[str, int | None]:

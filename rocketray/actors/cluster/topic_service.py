@@ -136,7 +136,6 @@ class TopicService:
         return self._topics.change(name, lambda topics: topics.with_retention(name, retention))
 
     def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
-        """Keep filter bitmaps always (on), never (off), or where they pay (auto), from now on."""
         topic = self._topics.change(name, lambda topics: topics.with_bitmaps(name, mode))
         self.order_bitmaps()
         return topic

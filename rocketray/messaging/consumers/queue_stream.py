@@ -88,7 +88,6 @@ class QueueStream:
 
     @property
     def is_attached(self) -> bool:
-        """Whether matches arrive."""
         return self._matches.is_attached
 
     @property
@@ -103,7 +102,6 @@ class QueueStream:
         return self._control.visible()
 
     def read_on(self, part: QueuePart) -> None:
-        """Continue from here with another part, which may have to be attached."""
         before, start = self._matches, self.next_queue_offset
         self._read(replace(self._description, subscription=part[0], stop=part[1], start=start))
         self._waiting = None  # read again with the new part

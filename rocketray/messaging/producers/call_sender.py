@@ -105,7 +105,6 @@ class CallSender:
         return True
 
     def publish(self) -> None:
-        """Begin to send what was taken, unless that is under way."""
         with self._changed:
             was_running, self._is_running = self._is_running, True
         if not was_running:

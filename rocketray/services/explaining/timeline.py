@@ -99,7 +99,6 @@ def _of_copies(node: NodeClient, message: StoredMessage, group: str | None) -> I
 
 
 def _copies(node: NodeClient, message: StoredMessage, group: str | None) -> list[StoredMessage]:
-    """Return the message and its copies."""
     found = {message.offset_message_id: message}
     key = message.unique_key or next(iter(message.keys), None)
     if key is None:

@@ -178,7 +178,6 @@ class TransactionEngine:
         raise _no_such_half(wanted)
 
     def checks(self, group: str) -> list[StoredMessage]:
-        """Return the halves that a producer of *group* is to check now, as they were sent."""
         due, now_ms = [], self._clock.steady_ms()
         for offset, half in self._pending.items():
             wait = max(half.immune_ms, self._limits.timeout_ms)

@@ -19,9 +19,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import faust
+import pyarrow as pa
 from faust.exceptions import Skip
 from faust.streams import _current_event
 from mode.utils.futures import maybe_async
@@ -38,9 +39,6 @@ from rocketray.topology.values.topic import Topic
 
 from .app_spans import HandlerSpans
 from .sensing import HandlerSensing
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # How long a handler that never waits may hold the loop, and so timers, commits and other agents;
 # the message that it has then is added to it.
@@ -82,7 +80,6 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
     @property
     def has_processors(self) -> bool:
-        """Whether values go through ``filter`` or other processors on their way to the handler."""
         return bool(self._processors)
 
     @property
@@ -347,7 +344,6 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             self.service_reset()
 
     def enter(self, delivery: Delivery) -> None:
-        """Record that the handler of this stream starts *delivery*."""
         if not self.enable_acks:
             delivery.acks.require(delivery.cursor)
         self._plain_event = None
@@ -358,7 +354,6 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         return self.current_event
 
     async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
-        """Return *value* after filters and other processors, or ``SKIPPED``."""
         if delivery.acks.has(index):
             return SKIPPED  # before its handler raised
         try:
@@ -374,7 +369,6 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     async def fail(
         self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
     ) -> bool:
-        """Handle an undeliverable message; return whether *delivery* continues behind it."""
         assert self.inbox is not None
         return await fail_message(
             self.inbox,

@@ -216,7 +216,6 @@ class Feed:
                     self._spans.settled(self.topic, queue_id, next_offset, begun_ms)
 
     def epoch(self, queue_id: int) -> int:
-        """Return the ownership epoch of a queue that the member reads."""
         return self._member.ownership.epoch(queue_id)
 
     def give_up(self, queue_id: int, newest_epoch: int) -> None:
@@ -368,7 +367,6 @@ class Feed:
 
     @property
     def is_leased(self) -> bool:
-        """Whether no other member can own the queues."""
         return self._member.is_leased
 
     def _is_leased(self) -> bool:

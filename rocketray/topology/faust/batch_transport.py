@@ -164,7 +164,6 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         return future
 
     async def send_and_wait(self, *arguments: Any, **options: Any) -> Any:
-        """Store one message."""
         return await (await self.send(*arguments, **options))
 
     async def flush(self) -> None:

@@ -55,7 +55,6 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         return asyncio.ensure_future(_renamed(future, topic))
 
     async def send_and_wait(self, *arguments: Any, **options: Any) -> RecordMetadata:
-        """Store one message."""
         return await (await self.send(*arguments, **options))
 
     async def flush(self) -> None:
