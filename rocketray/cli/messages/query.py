@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,10 +22,8 @@ from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions, TopicArgument
 from rocketray.cli.terminal.output import progress
 from rocketray.cli.terminal.usage import usage_error
+from rocketray.message import StoredMessage
 from rocketray.views.lookups import found_by_id, found_by_unique_key
-
-if TYPE_CHECKING:
-    from rocketray.message import StoredMessage
 
 _QUEUE_MAX = 10_000  # QUERY_MAX of shard_lookups.py, whose import takes long
 

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 import typer
 
 from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.base.quantity import counted
 from rocketray.base.units import format_bytes, format_duration
+from rocketray.broker.topics.catalog import TopicConfig
+from rocketray.broker.topics.topic_start import TopicProgress
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     CommonOptions,
@@ -29,16 +31,12 @@ from rocketray.cli.terminal.quantities import (
 from rocketray.cli.terminal.usage import usage_error
 from rocketray.cli.terminal.waiting import AGAIN_S
 from rocketray.errors import ConfigError
+from rocketray.messaging.api.node_client import NodeClient
 from rocketray.services.health.day_totals import DayReadings, read_days
+from rocketray.store.retention import RetentionPolicy
 from rocketray.views.node_records import days_record, described_topic, topic_record
 
 from .flow_status import shown_days
-
-if TYPE_CHECKING:
-    from rocketray.broker.topics.catalog import TopicConfig
-    from rocketray.broker.topics.topic_start import TopicProgress
-    from rocketray.messaging.api.node_client import NodeClient
-    from rocketray.store.retention import RetentionPolicy
 
 topics = typer.Typer(help="Create, list, describe, change and remove topics.", no_args_is_help=True)
 _QUEUES_DEFAULT = 4  # as RocketMQ's producers: defaultTopicQueueNums

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,10 +16,8 @@ from rocketray.cli.arguments.store_directory import (
 )
 from rocketray.cli.terminal.output import TextTable, as_time, emit
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
+from rocketray.message import StoredMessage
 from rocketray.views.message_records import printable, to_json
-
-if TYPE_CHECKING:
-    from rocketray.message import StoredMessage
 
 
 def get(
