@@ -1,7 +1,10 @@
 """``store.json``: the settings that a store directory was created with, used whenever it is opened.
 
     {"version": 2, "commit_log_segment_bytes": …, "store_host": ["127.0.0.1", 10911], …}
+    32 blanks and tabs: the CRC-32 of the line or lines above, a tab for each bit that is 1
 
+- The last line is blank for readers of JSON, so a release that does not know it reads the file. A
+  file without that line was written by such a release, or edited: it has no checksum.
 - Version 2 may use features that version 1 lacks: ext units, IPv6 store hosts, RocketMQ's CRC
   property.
 - A newer version is refused. An older one can be read; it can be written only after an explicit
@@ -17,7 +20,9 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import shutil
+import zlib
 from dataclasses import asdict, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -42,6 +47,9 @@ _FORM = FileForm(_NAME, 2)
 # Files of ours that RocketMQ does not have: beside them, the settings were lost.
 _OURS = ("stopped.json", "recovered.json", "control")
 _MAX_BYTES = 64 * 1024  # far above its few settings
+_SUM_BITS = 32
+_SUM_LINE = re.compile(rb"\n([ \t]{%d})\n\Z" % _SUM_BITS)
+_BITS_AS_BLANKS = bytes.maketrans(b"01", b" \t")
 _DEFAULTS = orjson.loads(orjson.dumps(asdict(StoreConfig())))  # as JSON has them
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms", "append_properties_crc"}  # those of an opening
 
@@ -258,7 +266,21 @@ def _read(file_system: FileSystem, directory: Path) -> _Kept | None:
     )
 
 
+def _with_sum(text: bytes) -> bytes:
+    """Return the content of a file that has *text*."""
+    bits = f"{zlib.crc32(text):0{_SUM_BITS}b}".encode()
+    return b"%s\n%s\n" % (text, bits.translate(_BITS_AS_BLANKS))
+
+
+def _check_sum(raw: bytes) -> None:
+    """Raise ValueError unless the content of a file has its checksum, or none."""
+    found = _SUM_LINE.search(raw)
+    if found is not None and raw != _with_sum(raw[: found.start()]):
+        raise ValueError("it has another checksum; after an edit by hand, remove its last line")
+
+
 def _parsed(name: str, raw: bytes) -> _Kept:
+    _check_sum(raw)
     value = _FORM.content(orjson.loads(raw))
     names = {field.name for field in fields(StoreConfig)}
     if unknown := value.keys() - names - {"version"}:
@@ -270,7 +292,7 @@ def _parsed(name: str, raw: bytes) -> _Kept:
 
 
 def _write(file_system: FileSystem, directory: Path, config: StoreConfig) -> None:
-    raw = orjson.dumps(_FORM.of(asdict(config)), option=orjson.OPT_INDENT_2)
+    raw = _with_sum(orjson.dumps(_FORM.of(asdict(config)), option=orjson.OPT_INDENT_2))
     replace_file(file_system, directory / _NAME, raw)
     _renew_copy(file_system, directory, raw)
 

@@ -96,7 +96,7 @@ def test_a_store_is_opened_with_what_it_was_made_with(tmp_path: Path) -> None:
 def test_a_newer_or_damaged_description_is_refused(tmp_path: Path) -> None:
     open_store(tmp_path, SMALL).close()
     path = tmp_path / "store.json"
-    good = path.read_text()
+    good = path.read_text().rstrip()
     path.write_text(good.replace('"version": 2', '"version": 3'))
     with pytest.raises(StoreVersionError, match="its version is 3"):
         open_store(tmp_path)

@@ -138,6 +138,30 @@ def test_a_store_is_read_by_the_copy_of_its_settings_and_an_opening_repairs_them
     assert (shard / "store.json.damaged").exists() == (how != "lost")
 
 
+@pytest.mark.proves("durability", "A bit of `store.json` that has changed is damage")
+def test_each_byte_that_has_changed_leaves_the_settings_as_they_are(shard: Path) -> None:
+    settings, copy = shard / "store.json", shard / "store.json.bak"
+    raw = settings.read_bytes()
+    for at in range(len(raw)):
+        for changed in (raw[at] ^ 1, raw[at] ^ 4, raw[at] ^ 0x80, ord(" ")):
+            settings.write_bytes(raw[:at] + bytes([changed]) + raw[at + 1 :])
+            assert read_settings(shard) == SMALL, f"byte {at} is {changed:#x}"
+    for name in (settings, copy):
+        name.write_bytes(raw.replace(b'"index_entries": ', b'"index_entries": 1'))
+    with pytest.raises(StoreError, match="it has another checksum; after an edit by hand"):
+        read_settings(shard)
+
+
+def test_settings_without_a_checksum_are_read(shard: Path) -> None:
+    """As earlier releases wrote them."""
+    for name in SETTINGS_FILES:
+        text = (shard / name).read_bytes().rstrip()
+        assert orjson.loads((shard / name).read_bytes()) == orjson.loads(text)
+        (shard / name).write_bytes(text)
+    assert read_settings(shard) == SMALL
+    reopen(shard).close()
+
+
 class BadSector(FileSystem):
     """A disk that cannot read ``store.json``."""
 
@@ -206,8 +230,8 @@ def test_a_copy_that_cannot_be_written_keeps_no_store_closed(
 @pytest.mark.parametrize("how", [None, *DAMAGES])
 def test_settings_of_a_newer_release_are_not_replaced(shard: Path, how: str | None) -> None:
     for name in ("store.json", "store.json.bak"):
-        raw = (shard / name).read_bytes()
-        (shard / name).write_bytes(raw.replace(b'"version": 2', b'"version": 3'))
+        text = (shard / name).read_bytes().rstrip()
+        (shard / name).write_bytes(text.replace(b'"version": 2', b'"version": 3'))
     if how is not None:
         damage(shard / "store.json", how)
     before = content(shard)
