@@ -59,6 +59,7 @@ from rocketray.runtime.files.state_files import disk_error, repaired_files
 from rocketray.runtime.ipc.control_page import ControlPage
 
 from .groups_file import GroupsFile
+from .stall_watch import StallWatch
 
 _LOG = logging.getLogger(__name__)
 EndOf = Callable[[TopicConfig, int], int]
@@ -143,6 +144,7 @@ class ClusterState:
         self._journals = GroupJournals(clock_ms)
         self._journals.load(self._journal_files.load())
         self._loaded_ms = self._steady_ms()
+        self._stalls = StallWatch(self._steady_ms)
         self._closed: str | None = None
         self._groups_file = GroupsFile(self.documents)
         self._writing = threading.Lock()  # its holder may wait for the lock, never the reverse
@@ -189,6 +191,25 @@ class ClusterState:
         """Extend all sessions by the time since the load, during which no report could arrive."""
         with self._lock:
             self.registry.memberships.excuse(self._steady_ms() - self._loaded_ms)
+
+    def look_at_clock(self) -> None:
+        """Notice whether this process stood still since the last look.
+
+        From the first one on it has to be called each ``LOOK_EVERY_S``.
+        """
+        with self._lock:
+            self._stalls.begin()
+            self._session_ms()
+
+    def _session_ms(self) -> int:
+        """Return the time by which sessions are judged; the caller has the lock.
+
+        They are extended by the time for which this process stood still.
+        """
+        if stalled_ms := self._stalls.stalled_ms():
+            _LOG.warning("the coordinator stood still for %.1f s", stalled_ms / 1000)
+            self.registry.memberships.excuse(stalled_ms)
+        return self._steady_ms()
 
     def _end_of(self, topic: str, queue_id: int) -> int:
         """Return the end of a queue; the greatest offset if its shard has never run."""
@@ -256,7 +277,9 @@ class ClusterState:
             # What changed before this call, as by members that expired, is written with it; but its
             # answer depends on its own changes only.
             earlier = self._taken() if self._groups_file.must_take(self.registry) else 0
-            reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
+            reply = self.registry.heartbeat(
+                beat, topic.queues, self._session_ms(), self._clock_ms()
+            )
             number = self._decided(beat.group)
         if number < earlier:
             self._write_earlier(earlier)
@@ -275,7 +298,7 @@ class ClusterState:
         """Guard a request that changes nothing; yield the time."""
         with self._lock:
             self._check_open()
-            yield self._steady_ms()
+            yield self._session_ms()
 
     @contextmanager
     def _changing(self) -> Iterator[int]:
@@ -305,7 +328,7 @@ class ClusterState:
         with self._lock:
             if self._closed is not None:
                 return []
-            living = self.registry.live_subscriptions(self._steady_ms())
+            living = self.registry.live_subscriptions(self._session_ms())
             return self._bitmaps.orders(
                 self.topics.catalog.topics, living, self.registry.memberships.counters
             )
@@ -397,5 +420,5 @@ class ClusterState:
     def _settle_filters(self) -> None:
         if self._closed is not None:
             return
-        living = self.registry.live_subscriptions(self._steady_ms())
+        living = self.registry.live_subscriptions(self._session_ms())
         self._sql_filters.register_living(*self._bitmaps.known(living))

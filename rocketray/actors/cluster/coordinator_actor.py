@@ -62,6 +62,7 @@ from .one_node import start_actor
 from .queue_moves import QueueMoves
 from .registered_documents import RegisteredDocuments, RegisterOfStart, state_directory, take_over
 from .staged_watch import StagedWatch
+from .stall_watch import LOOK_EVERY_S
 from .standby_calls import StandbyCalls
 from .topic_service import TopicService
 
@@ -140,6 +141,7 @@ class CoordinatorActor(ServedObjects):
         self._serve_all()
         self._stop = threading.Event()
         start = partial(start_periodic_task, stop=self._stop)
+        start("looking at the clock", LOOK_EVERY_S, work=self._state.look_at_clock)
         start("saving offsets and filters", OFFSETS_INTERVAL_S, work=self._state.save)
         start("removing old files", EXPIRE_INTERVAL_S, work=self.expire)
         start("asking for problems", PROBLEMS_INTERVAL_S, work=self._topics.note_problems)

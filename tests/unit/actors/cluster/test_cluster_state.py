@@ -163,6 +163,40 @@ def test_members_are_not_silent_while_nobody_can_hear_them(tmp_path: Path) -> No
     assert [group.members for group in second.administration.all()] == [{}]
 
 
+@pytest.mark.proves(
+    "groups",
+    "Members keep their queues while the coordinator itself stands still, and lose them "
+    "by their own silence only",
+)
+@pytest.mark.parametrize("stands_still", [True, False])
+def test_members_are_not_silent_while_the_coordinator_stands_still(
+    tmp_path: Path, *, stands_still: bool
+) -> None:
+    now_ms = 0
+    coordinator = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
+    coordinator.topics.create("Trade", 2)
+    coordinator.look_at_clock()
+
+    def report(member: str, *held: int, **changes: Any) -> dict[int, int]:
+        nonlocal now_ms
+        now_ms += 100
+        coordinator.look_at_clock()
+        told = replace(beat(*held, **changes), member=member, instance=member)
+        return dict(coordinator.heartbeat(told).granted)
+
+    report("one", *report("one"))
+    report("two")
+    assert report("one", 0, 1) == report("one", 0) == {0: -1}  # it gives one up
+    assert report("two") == {1: -1}
+    assert report("two", 1, commits={1: 3}) == {1: 3}
+    for _ in range(20):
+        now_ms += SESSION_TIMEOUT_MS // 10
+        if not stands_still:
+            coordinator.look_at_clock()
+    one, two = report("one", 0), report("two", 1, commits={1: 9})
+    assert (one, two) == (({0: -1}, {1: 9}) if stands_still else ({0: -1, 1: 3}, {}))
+
+
 def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
     first = state(tmp_path)
     first.topics.create("Trade", 1)
