@@ -33,7 +33,7 @@ from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, Store
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.subscription import Subscription
-from rocketray.runtime.files.paths import control_path, shard_directory
+from rocketray.runtime.files.paths import shard_directory
 from rocketray.runtime.ipc.control_page import control_of
 from rocketray.store.queues.gaps_file import gaps_of
 from rocketray.store.reading.reader import QueueReader
@@ -267,9 +267,8 @@ class _FollowedQueue:
 
     def __init__(self, data: Path, topic: str, queue_id: int, start: TailStart) -> None:
         directory = shard_directory(data, topic, queue_id)
-        self._page = control_path(data, topic, queue_id)
         control = control_of(data, topic, queue_id)
-        self._inode = self._page.stat().st_ino
+        self.is_there = control.is_there
         self.reader = QueueReader(directory, topic, queue_id)
         minimum, self.live_from = control.minimum(), control.visible()
         view = QueueView(queue_id, minimum, self.live_from, self.reader, directory)
@@ -283,13 +282,6 @@ class _FollowedQueue:
             stop=None,
             where=f"{topic}/{queue_id}",
         )
-
-    def is_there(self) -> bool:
-        """Return whether it is still the queue that was opened."""
-        try:
-            return self._page.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
 
     def close(self) -> None:
         self.reader.close()

@@ -6,12 +6,12 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from rocketray.errors import OffsetOutOfRangeError
+from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.groups.filter_plan import QueuePart
 from rocketray.messaging.api.node_client import NodeClient
 from rocketray.runtime.files.paths import consumer_directory, shard_directory
-from rocketray.runtime.ipc.control_page import Doorbell, control_of
+from rocketray.runtime.ipc.control_page import Doorbell, control_of, not_here
 from rocketray.runtime.ipc.match_ring import StreamDescription
 from rocketray.runtime.processes import owned_name
 from rocketray.store.reading.reader import QueueReader
@@ -72,6 +72,7 @@ class QueueStream:
         self._node = node
         self._bell = bell
         self._control = control_of(node.data, description.topic, description.queue_id)
+        self.is_there = self._control.is_there
         self._counted = NO_COUNTERS  # of other parts before this one
         directory = shard_directory(node.data, description.topic, description.queue_id)
         self._reader = QueueReader(directory, description.topic, description.queue_id)
@@ -109,6 +110,20 @@ class QueueStream:
         self._counted += before.counters()
 
     def take_matches(self, max_count: int) -> TakenMatches | None:
+        """See ``MemberStream``.
+
+        Raises:
+            ShardUnavailableError: the queue was moved to another disk, or deleted, so its files
+                are gone: whatever was wrong with what is still mapped, it is no damage.
+        """
+        try:
+            return self._take(max_count)
+        except StreamError:
+            if self.is_there():
+                raise
+            raise not_here(self._description.topic, self.queue_id) from None
+
+    def _take(self, max_count: int) -> TakenMatches | None:
         if self._waiting is None:
             self._waiting = self._matches.take_matches(max_count)
         if self._waiting is None:

@@ -249,9 +249,13 @@ class _Session:
         return begun, errors
 
     def _align(self, queue_id: int, wanted: QueueFetch) -> _SentQueue:
-        """Return a stream that continues at the wanted position (invariant 1)."""
+        """Return a stream that continues at the wanted position (invariant 1).
+
+        Another one if the queue was moved away meanwhile, and perhaps back.
+        """
         queue = self._queues.get(queue_id)
-        if queue is None or (queue.stream.part, queue.position) != wanted[:2]:
+        is_same = queue is not None and (queue.stream.part, queue.position) == wanted[:2]
+        if queue is None or not is_same or not queue.stream.is_there():
             if queue is not None:
                 self._queues.pop(queue_id).close()
             stream = self._streams.open(queue_id, wanted.part, wanted.position)

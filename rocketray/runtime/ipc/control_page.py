@@ -85,7 +85,8 @@ class SharedFile:
                 is_made = True
                 # Now, as an error: room that is missing at a later write is a SIGBUS.
                 os.posix_fallocate(descriptor, 0, size)
-            there = os.fstat(descriptor).st_size
+            found = os.fstat(descriptor)
+            there, self._inode = found.st_size, found.st_ino
             if there < _PAGE_BYTES:
                 raise StoreVersionError(f"{path} has {there} bytes: it was never completed")
             if watches_size:
@@ -115,6 +116,13 @@ class SharedFile:
         """Whether the file still has all its bytes; touching one beyond its end is a SIGBUS."""
         assert self._watches_size
         return self._map.size() >= len(self.bytes)
+
+    def is_there(self) -> bool:
+        """Return whether the name still leads to it."""
+        try:
+            return self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def unlink(self) -> None:
         """Remove the name; processes that have the file mapped keep its memory."""
@@ -312,6 +320,8 @@ class ControlPage:
         self.filters, self.publish_filters = filters.load, filters.publish
         """The version of the filter file that bitmaps are made from."""
         self.epoch = epoch
+        self.is_there = self._file.is_there
+        """Return whether the queue is still in that directory: it is gone once it was moved."""
         """The epoch of the newest incarnation."""
         if create and kind.load() == 0:  # a new file is all zeros
             kind.publish(self._FORMAT)
@@ -347,9 +357,14 @@ def control_of(data: Path, topic: str, queue_id: int) -> ControlPage:
     try:
         return ControlPage(control_path(data, topic, queue_id))
     except FileNotFoundError:
-        raise ShardUnavailableError(
-            f"shard {topic}/{queue_id}",
-            "it has no directory on this disk: it is not created yet, stays closed, or was moved or "
-            "deleted; see: rocketray status",
-            _NOT_MADE_RETRY_MS,
-        ) from None
+        raise not_here(topic, queue_id) from None
+
+
+def not_here(topic: str, queue_id: int) -> ShardUnavailableError:
+    """Return the error of a queue whose directory is not there, or not any more."""
+    return ShardUnavailableError(
+        f"shard {topic}/{queue_id}",
+        "it has no directory on this disk: it is not created yet, stays closed, or was moved or "
+        "deleted; see: rocketray status",
+        _NOT_MADE_RETRY_MS,
+    )

@@ -11,13 +11,14 @@ import pytest
 from support.harness.patience import patience
 from support.nodes.local_node import LocalNode
 
+from rocketray.errors import ShardUnavailableError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.groups.filter_plan import QueuePart
 from rocketray.kernels import futex
 from rocketray.messaging.consumers.member import GroupConsumer
 from rocketray.messaging.consumers.queue_stream import QueueStreams
-from rocketray.runtime.files.paths import consumer_directory
+from rocketray.runtime.files.paths import consumer_directory, shard_directory
 from rocketray.runtime.ipc import control_page
 from rocketray.store.retention import RetentionPolicy
 
@@ -132,6 +133,24 @@ def test_another_filter_takes_a_ring_and_no_filter_leaves_it(node: LocalNode) ->
         assert stream.counters() == FilterCounters(scanned=4, tag_rejected=1)
         stream.stop()
         assert len(source.bell._lines) == 1
+        stream.close()
+        source.close()
+
+
+def test_a_queue_whose_files_went_to_another_disk_is_away_and_not_damaged(node: LocalNode) -> None:
+    node.topics.ensure("T", 1)
+    with node.producer() as producer:
+        producer.send("T", b"body", queue_id=0)
+        source = QueueStreams(node, "g", "T")
+        stream = source.open(0, QueuePart(ALL, None), 0)
+        assert stream.is_there()
+        directory = shard_directory(node.data, "T", 0)
+        directory.rename(directory.with_name("elsewhere"))
+        assert not stream.is_there()
+        with pytest.raises(ShardUnavailableError, match="T/0 is unavailable: it has no directory"):
+            stream.take_matches(10)
+        directory.with_name("elsewhere").rename(directory)
+        stream.stop()
         stream.close()
         source.close()
 
