@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.kernels._compile import Bools, Bytes, Int32s, Int64s
-from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
+from rocketray.kernels.property_crc import CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME
 
 
 def find_properties(
@@ -64,6 +64,22 @@ def list_pairs(
             count += 1
     pair_bounds[len(starts)] = count
     return count
+
+
+def end_pairs(segment: Bytes, starts: Int64s, sizes: Int64s, ends: Int64s) -> None:
+    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        text = segment[start : start + size].tobytes()
+        own, before = text[-CRC_PROPERTY_BYTES:], text[:-CRC_PROPERTY_BYTES]
+        has_crc = len(own) == CRC_PROPERTY_BYTES and own.startswith(CRC_PROPERTY_NAME)
+        if has_crc and (not before or before.endswith(b"\2")):
+            text = before
+        *pairs, rest = text.split(b"\2")
+        is_whole = not rest and all(_is_whole(pair.split(b"\1")) for pair in pairs)
+        ends[i] = start + len(text) if is_whole else -1
+
+
+def _is_whole(parts: list[bytes]) -> bool:
+    return len(parts) == 2 and all(parts) and parts[0] != CRC_PROPERTY_NAME
 
 
 def _pairs(segment: Bytes, start: int, end: int) -> list[tuple[int, int, int]]:

@@ -299,6 +299,7 @@ def test_properties_are_found_alike(strings: list[bytes], names: list[bytes]) ->
         properties.list_pairs,
         *(segment, starts, sizes, pair_bounds, pairs),
     )
+    both(properties.end_pairs, segment, starts, sizes, np.zeros(len(strings), np.int64))
 
 
 @few

@@ -53,7 +53,7 @@ def report_start(app: Any) -> None:
         )
     groups = ", ".join(f"{name} (group {member.group})" for name, _, member in members)
     # Sinks read later: Spark takes seconds to start, and a minute on a busy machine.
-    sinks = app.sinks and f"its sinks start on Spark: {', '.join(app.sinks)}"
+    sinks = f"its sinks start on Spark: {', '.join(app.sinks)}" if app.sinks else ""
     if sinks and not groups:
         logger.info("app %s has no agents; %s", app.conf.id, sinks)
     else:

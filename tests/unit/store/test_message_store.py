@@ -126,7 +126,7 @@ def test_a_batch_that_is_not_what_it_says_changes_nothing(tmp_path: Path) -> Non
         wrong_sizes = replace(good, sizes=good.sizes + np.array([1, -1], np.int32))
         with pytest.raises(CorruptRecordError, match="not 2 complete records"):
             store.append("Trade", 0, wrong_sizes)
-        with pytest.raises(ConfigError, match="2 records and 1 tags codes"):
+        with pytest.raises(ConfigError, match="2 records and 1 tags code;"):
             store.append("Trade", 0, replace(good, tags_codes=good.tags_codes[:1]))
         with pytest.raises(IndexError):
             store.append("Trade", 0, replace(good, key_records=good.key_records + np.int32(2)))
