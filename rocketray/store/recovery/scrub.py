@@ -143,7 +143,8 @@ class Scrubber:
         if problems:
             # Only what a second read finds, too, is damage of the disk (invariant 2).
             behind, again = self._look(file, at)
-            if not again:
+            # Retention removes a file while it is read, its entries before it.
+            if not again and self._file_system.exists(self._directory / _name_of(file)):
                 _LOG.warning("%s: %s; a second read did not find it", self._directory, problems[0])
             self._note(file, again)
         self.progress = replace(self.progress, position=behind)
