@@ -3,7 +3,9 @@
 A queue gets a batch, or the messages of some milliseconds, before it is the next one's turn: so
 messages that are sent one after the other meet a shard that is awake, and share its batches. Kafka
 does so, too (KIP-480). The first turn of a program's producer is a random one, as in RocketMQ:
-else programs that send a message each, such as commands, would all use the first queue.
+else programs that send a message each, such as commands, would all use the first queue. Each topic
+has turns of its own, as there (``TopicPublishInfo``): else a program that sends to two topics by
+turns would use every other queue of both.
 
 A disk that fails is left out as in RocketMQ, where a producer leaves out a broker for a while after
 a send to it failed.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rocketray.broker.topics.catalog import TopicConfig
@@ -46,7 +48,8 @@ class QueueTurns:
     def __init__(self, clock_s: Callable[[], float] | None = None, *, first: int = 0) -> None:
         """Begin with the turn *first*; take a monotonic clock, by default this process's."""
         self._clock_s = clock_s or time.monotonic
-        self._turn = itertools.count(first)
+        self._first = first
+        self._turns: dict[str, Iterator[int]] = {}  # by topic
         self._avoided: dict[str, float] = {}
         self._stays: dict[str, _Stay] = {}
 
@@ -68,7 +71,10 @@ class QueueTurns:
 
     def next(self, topic: TopicConfig) -> int:
         """Return the next queue of a topic; if all disks fail, that is any."""
-        turn = next(self._turn)
+        turns = self._turns.get(topic.name)
+        if turns is None:
+            turns = self._turns.setdefault(topic.name, itertools.count(self._first))
+        turn = next(turns)
         if self._avoided:
             now_s = self._clock_s()
             self._avoided = {disk: end for disk, end in self._avoided.items() if end > now_s}
