@@ -54,6 +54,8 @@ __all__ = [
     "check_keys",
     "check_properties",
     "check_tag",
+    "decode_properties",
+    "encode_properties",
     "encode_stored",
     "stored_key",
     "with_sharding_key",

@@ -22,10 +22,10 @@ from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from rocketray.base.quantity import counted
 from rocketray.errors import StreamError
 
 from .limits import Limit
+from .quantity import counted
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -115,7 +115,7 @@ def _read_array(kind: Any, values: list[Any], key_of: _KeyOf) -> Any:
     if origin is frozenset or kinds[1:] == (...,):
         kinds = (kinds[0],) * len(values)
     if len(values) != len(kinds):
-        raise ValueError(f"it has {counted(len(values), 'value')}, not {len(kinds)}")
+        raise ValueError(f"it has {counted(len(values), 'value')}, not {len(kinds):,}")
     found = [_read(one, each, key_of) for one, each in zip(kinds, values, strict=True)]
     return kind(*found) if origin is None else origin(found)
 

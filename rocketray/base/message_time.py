@@ -3,8 +3,8 @@
 RocketMQ stores any 64 bits. A time in another unit would be stored as a year of which no calendar,
 Arrow or Spark knows, and move every watermark past all other messages, so a send refuses it.
 
-A born time may be of any year, also of 1970. The time of a delivery, of a start or of a search is
-one of a node: there seconds are refused, too, which would mean at once, or everything.
+A born time may be of any year, also of 1970. The time of a delivery, a start or a search may not:
+seconds, read as milliseconds, would mean "at once", or "everything", so they are refused there.
 """
 
 from __future__ import annotations

@@ -16,6 +16,6 @@ def agreed(count: int, verb: str) -> str:
 
 
 def _plural(noun: str) -> str:
-    if noun.endswith(("dy", "ry")):
+    if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{noun[:-1]}ies"
-    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"

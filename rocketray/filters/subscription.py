@@ -111,18 +111,6 @@ class Subscription:
             self, "rules", now if self.rules is None else check_rules(dialect, self.rules)
         )
 
-    def __setstate__(self, state: list[Any]) -> None:
-        """Restore the state from :mod:`pickle`; a member of an earlier release sends no rules."""
-        for each, value in zip(fields(self), state, strict=False):
-            object.__setattr__(self, each.name, value)
-        if len(state) < len(fields(self)):
-            object.__setattr__(self, "named", "")
-        if len(state) < _FIELDS_WITH_RULES:
-            is_sql = self.expression_type == "SQL92"
-            object.__setattr__(self, "rules", 1 if is_sql else None)
-            if not is_sql:
-                object.__setattr__(self, "dialect", None)
-
     @classmethod
     def tags(cls, expression: str) -> Subscription:
         """Return a subscription by tags: ``"*"``, or ``"pay || order"``."""
@@ -283,6 +271,23 @@ def _same_text(before: Subscription, after: Subscription) -> str:
     words = f"the same text, but dialect {before.dialect_words} before, {after.dialect_words} now"
     is_default = "rocketmq" in (before.dialect, after.dialect)
     return f'{words}; earlier releases used dialect="rocketmq"' if is_default else words
+
+
+def _restore(subscription: Subscription, state: list[Any]) -> None:
+    """Restore the state from :mod:`pickle`; a member of an earlier release sends no rules."""
+    for each, value in zip(fields(subscription), state, strict=False):
+        object.__setattr__(subscription, each.name, value)
+    if len(state) < len(fields(subscription)):
+        object.__setattr__(subscription, "named", "")
+    if len(state) < _FIELDS_WITH_RULES:
+        is_sql = subscription.expression_type == "SQL92"
+        object.__setattr__(subscription, "rules", 1 if is_sql else None)
+        if not is_sql:
+            object.__setattr__(subscription, "dialect", None)
+
+
+# Not in the class, where dataclasses of Python 3.11.0 to 3.11.3 replace it.
+Subscription.__setstate__ = _restore  # type: ignore[attr-defined]
 
 
 def _tags_of(subscription: Subscription) -> frozenset[str]:

@@ -38,7 +38,7 @@ def advise_tags(expression: str, sample: Sample | None = None) -> list[Advice]:
             if tag not in found and (close or is_none_there):
                 instead = f"; did you mean {close}?" if close else ""
                 sentence = (
-                    f"is the tag of none of the last {counted(sample.count, 'message')}{instead}"
+                    f"is the tag of none of {counted(sample.count, 'recent message')}{instead}"
                 )
                 found[tag] = Advice(AdviceCode.NEVER_SEEN, tag, sentence)
     return list(found.values())

@@ -63,6 +63,11 @@ class GroupDescription:
     unheard: frozenset[str] = frozenset()
     clients: dict[str, MemberDescription] = field(default_factory=dict)
 
+    @property
+    def heard(self) -> set[str]:
+        """The members that have reported to this coordinator."""
+        return self.members.keys() - self.unheard
+
 
 class LiveSubscription(NamedTuple):
     """The subscription of a group that has live members; the higher ``since_ms`` wins."""

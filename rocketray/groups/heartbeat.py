@@ -67,13 +67,18 @@ class Heartbeat:
     machine: Annotated[str, Limit(_TEXT_MAX)] = ""
     pid: int = 0
 
-    def __setstate__(self, state: list[Any]) -> None:
-        """Restore the state from :mod:`pickle`; a member of an earlier release has fewer fields."""
-        for each, value in zip(fields(self), state, strict=False):
-            object.__setattr__(self, each.name, value)
-        for each in fields(self)[len(state) :]:
-            assert each.default is not MISSING  # a new field needs one, as long as others lack it
-            object.__setattr__(self, each.name, each.default)
+
+def _restore(beat: Heartbeat, state: list[Any]) -> None:
+    """Restore the state from :mod:`pickle`; a member of an earlier release has fewer fields."""
+    for each, value in zip(fields(beat), state, strict=False):
+        object.__setattr__(beat, each.name, value)
+    for each in fields(beat)[len(state) :]:
+        assert each.default is not MISSING  # a new field needs one, as long as others lack it
+        object.__setattr__(beat, each.name, each.default)
+
+
+# Not in the class, where dataclasses of Python 3.11.0 to 3.11.3 replace it.
+Heartbeat.__setstate__ = _restore  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)

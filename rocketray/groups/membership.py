@@ -174,12 +174,15 @@ class Memberships:
         """Return the filter counters of a group's members since the coordinator started."""
         return self.get(group, topic).counters
 
-    def excuse(self, silent_ms: int) -> None:
-        """Extend all sessions by *silent_ms*, during which no report could arrive."""
+    def excuse(self, silent_ms: int, now_ms: int) -> None:
+        """Extend all sessions by *silent_ms*, during which no report could arrive.
+
+        Until *now_ms* at most: one pause may be excused for two reasons.
+        """
         for membership in self._memberships.values():
             for member in membership.roster.every.values():
-                member.seen_ms += silent_ms
-            membership.roster.keep_gone(silent_ms)
+                member.seen_ms = min(member.seen_ms + silent_ms, now_ms)
+            membership.roster.keep_gone(silent_ms, now_ms)
 
     def drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
         """Remove the (group, topic) pairs for which *doomed* is true."""

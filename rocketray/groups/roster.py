@@ -202,10 +202,10 @@ class Roster:
         self.changed |= len(late) < len(self.gone)
         self.gone = late
 
-    def keep_gone(self, silent_ms: int) -> None:
+    def keep_gone(self, silent_ms: int, now_ms: int) -> None:
         """Remember removed processes by *silent_ms* longer: their reports were held up so long."""
         self.gone = {
-            process: removed._replace(seen_ms=removed.seen_ms + silent_ms)
+            process: removed._replace(seen_ms=min(removed.seen_ms + silent_ms, now_ms))
             for process, removed in self.gone.items()
         }
 

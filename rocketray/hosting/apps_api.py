@@ -37,8 +37,8 @@ class AppsApi(Protocol):
     def take_down(self, app: str) -> TakenDown:
         """Drain the hosts of *app*, and end them; return when their processes have ended.
 
-        Agents are given a minute to drain; in an app with sinks all hosts have 160 s for each sink,
-        as their stops take at worst.
+        Agents are given a minute to drain; in an app with sinks all hosts have five minutes for
+        each sink, since one that still starts is stopped when Spark has started it.
 
         Raises:
             ConfigError: *app* is not up. ActorError: Ray does not say which hosts there are.

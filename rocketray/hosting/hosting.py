@@ -108,8 +108,8 @@ def scale(
     if missing:
         if known is None:
             raise ConfigError(
-                f"no host of app {app!r} answers, of {len(hosts)}: they may be restarting; "
-                f" see: rocketray status {app}"
+                f"app {app!r} has {counted(len(hosts), 'host')}, and no answer: they may be restarting; "
+                f"see: rocketray status {app}"
             )
         start_hosts(known.plan, app, missing, is_given_up, detached=True)
     return take_down(hosts[consumers:])

@@ -72,8 +72,9 @@ class SparkHost(AppHost):
 
     def _drain(self) -> None:
         assert self._service is not None
+        before = self._service.error  # of a sink that failed earlier, and is told by _run
         self._service.stop()
-        if self._service.error is not None:
+        if self._service.error is not None and self._service.error is not before:
             raise self._service.error
 
     def _log(self, failure: HostFailure, error: BaseException) -> None:  # noqa: ARG002 - its life's

@@ -1,8 +1,8 @@
 """Hashes over many texts at once: Java's ``hashCode``, index key hashes, CRC-32 of bodies.
 
 Texts are UTF-8 in one buffer, hashed as the UTF-16 units that Java sees when it reads them: invalid
-UTF-8 becomes the U+FFFDs of its decoder (message.decode_text). Nothing is read beyond a
-span. Spans outside the buffer are a bug of ours, so they are asserted.
+UTF-8 becomes the U+FFFDs of its decoder (base/property_string.py). Nothing is read beyond a span.
+Spans outside the buffer are a bug of ours, so they are asserted.
 
 CRC-32 comes from a function that the ``isal`` wheel happens to export (35 GB/s). It is not an API:
 if it is missing, tables take its place.

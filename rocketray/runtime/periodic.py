@@ -1,4 +1,4 @@
-"""Periodic tasks of an actor, each in its own thread.
+"""Periodic tasks, each in its own thread: those of an actor, and the news of a long wait.
 
 If an error ended such a thread, its actor would look healthy, while offsets would not be saved any
 more, or old files would stay. So an error is logged, and the task runs again at its next time.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,3 +37,17 @@ def start_periodic_task(
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
+
+
+@contextmanager
+def telling(tell: Callable[[float], object], every_s: float) -> Iterator[None]:
+    """Call *tell* each *every_s* until the block is left, with the seconds since it was entered."""
+    begun_s, is_over = time.monotonic(), threading.Event()
+    teller = start_periodic_task(
+        "waiting", every_s, is_over, lambda: tell(time.monotonic() - begun_s)
+    )
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join()

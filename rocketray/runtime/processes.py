@@ -42,7 +42,7 @@ def parent_and_start(pid: int) -> tuple[int, int]:
     # The name, the second field, may contain blanks and parentheses; so fields[0] is the third one:
     # 4 is the parent and 22 the start (proc(5)).
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0, 0
     return int(fields[1]), int(fields[19])

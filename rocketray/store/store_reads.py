@@ -110,6 +110,7 @@ class StoreReads:
 
         Raises:
             CorruptRecordError: *strict*, and the index of the key, or a record there, is damaged.
+            OffsetOutOfRangeError: *strict*, and retention removed such a record meanwhile.
         """
         self._check_open()
         hits: dict[int, int] = {}

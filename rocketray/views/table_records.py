@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CHANGELOG = "-changelog"
 """The end of a changelog's name. The app's id, a dash and the table's name are before it."""
+_NAMED_MAX = 10  # tables in an error
 
 
 def changelogs_in(topics: Mapping[str, TopicConfig]) -> dict[str, TopicConfig]:
@@ -45,9 +46,10 @@ def table_named(tables: Mapping[str, TopicConfig], name: str) -> str:
         return stored if stored in found else found[0]
     if found:
         raise ConfigError(f"table {name!r} may be {' or '.join(found)}; name the app, too")
-    near = meant(stored, tables, most=3) or tables
+    near = meant(stored, tables, most=3) or [*tables][:_NAMED_MAX]
+    instead = f", but {', '.join(near)}" if near else ""
     raise ConfigError(
-        f"there is no table {name!r}, but {', '.join(near) or 'none at all'}; a table is there from "
+        f"there is no table {name!r}{instead}; a table is there from "
         "its first committed change on, under its app and its name; see: rocketray tables list"
     )
 

@@ -57,7 +57,7 @@ def test_a_program_is_warned_once_of_a_filter_that_looks_like_a_slip(
     slip, typo = [one.getMessage() for one in told if "Slips" in one.getMessage()]
     assert slip.startswith("group audit: topic Slips, tags 'pay|ship': ")
     assert slip.endswith("write pay || ship")
-    assert typo.endswith("amont is in none of the last 1 message; did you mean amount?")
+    assert typo.endswith("amont is in none of 1 recent message; did you mean amount?")
 
 
 def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:

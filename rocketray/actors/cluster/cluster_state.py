@@ -190,7 +190,8 @@ class ClusterState:
     def begin_to_listen(self) -> None:
         """Extend all sessions by the time since the load, during which no report could arrive."""
         with self._lock:
-            self.registry.memberships.excuse(self._steady_ms() - self._loaded_ms)
+            now_ms = self._steady_ms()
+            self.registry.memberships.excuse(now_ms - self._loaded_ms, now_ms)
 
     def look_at_clock(self) -> None:
         """Notice whether this process stood still since the last look.
@@ -207,8 +208,12 @@ class ClusterState:
         They are extended by the time for which this process stood still.
         """
         if stalled_ms := self._stalls.stalled_ms():
-            _LOG.warning("the coordinator stood still for %.1f s", stalled_ms / 1000)
-            self.registry.memberships.excuse(stalled_ms)
+            _LOG.warning(
+                "the coordinator, or its disk, stood still for %.1f s: it took no heartbeats, and extends "
+                "the sessions of members",
+                stalled_ms / 1000,
+            )
+            self.registry.memberships.excuse(stalled_ms, self._steady_ms())
         return self._steady_ms()
 
     def _end_of(self, topic: str, queue_id: int) -> int:
@@ -402,7 +407,8 @@ class ClusterState:
             # Members whose heartbeats wait here send no others meanwhile: that is no silence.
             finally:
                 with self._lock:
-                    self.registry.memberships.excuse(self._steady_ms() - begun_ms)
+                    now_ms = self._steady_ms()
+                    self.registry.memberships.excuse(now_ms - begun_ms, now_ms)
         with self._lock:
             rest = self._unwritten.items()
             self._unwritten = {

@@ -1,8 +1,8 @@
 """Whether the coordinator's own process stood still: was stopped, swapped out, or suspended.
 
-No report of a member can arrive meanwhile, so the silence of members for that time is none of
-theirs: else the first one whose report comes afterwards would get the queues of all the others,
-which live, and what these finished last would be delivered again.
+No heartbeat can arrive meanwhile, so members are not silent for that time. Else the first one whose
+heartbeat comes afterwards would get the queues of all others, though these live, and what they had
+finished last would be delivered again.
 """
 
 from __future__ import annotations

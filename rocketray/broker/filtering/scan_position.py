@@ -52,7 +52,7 @@ class ScanPosition:
         missed = max(self.minimum - self.next_offset, 0)
         if missed:
             _LOG.warning(
-                "%s: %s deleted before the filter read them",
+                "%s: missed %s, deleted before the filter read on",
                 self._where,
                 counted(missed, "message"),
             )

@@ -118,7 +118,9 @@ def attempt(
         store(items)
     except _NEVER as error:
         if len(items) == 1 or isinstance(error, _GONE):
-            _LOG.error("%s for %s: refused: %s", counted(len(items), "message"), where, error)
+            _LOG.error(
+                "%s for %s cannot be delivered: %s", counted(len(items), "message"), where, error
+            )
             return Attempt([], [*items], [])
         # All or none are stored, so halves are tried until those that are refused stand alone: two
         # calls for each level, some 2 log n for one bad item among n.
@@ -129,7 +131,7 @@ def attempt(
         second = attempt(items[half:], store, where)
         return Attempt(first.done + second.done, first.refused + second.refused, second.waiting)
     except StreamError as error:
-        _LOG.warning("%s for %s: delivered later: %s", counted(len(items), "message"), where, error)
+        _LOG.warning("delivering %s for %s later: %s", counted(len(items), "message"), where, error)
         return Attempt([], [], [*items])
     return Attempt([*items], [], [])
 

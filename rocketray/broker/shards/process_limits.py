@@ -54,12 +54,12 @@ def shortage(limits: ProcessLimits, process: str, queues: int) -> str | None:
     lacks = []
     if limits.open_files is not None and files > limits.open_files:
         lacks.append(
-            f"{files} open files, where {limits.open_files} are allowed: raise the hard limit of "
+            f"{files:,} open files, where {limits.open_files:,} are allowed: raise the hard limit of "
             f"Ray's processes (ulimit -n {files}, or LimitNOFILE={files} of their unit)"
         )
     if limits.maps is not None and maps > limits.maps:
         lacks.append(
-            f"{maps} memory maps, where {limits.maps} are allowed: sysctl -w vm.max_map_count={maps}"
+            f"{maps:,} memory maps, where {limits.maps:,} are allowed: sysctl -w vm.max_map_count={maps}"
         )
     if not lacks:
         return None

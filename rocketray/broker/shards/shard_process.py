@@ -32,12 +32,7 @@ from rocketray.base.config import StoreConfig
 from rocketray.broker.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.broker.topics.process_names import has_services
 from rocketray.broker.topics.topic_files import handed_over_file
-from rocketray.errors import (
-    ShardMovedError,
-    ShardUnavailableError,
-    StoreError,
-    StreamError,
-)
+from rocketray.errors import ShardMovedError, ShardUnavailableError, StoreError, StreamError
 from rocketray.runtime.files.paths import filter_doorbell_path, process_doorbell_path
 from rocketray.runtime.ipc.control_page import Doorbell
 from rocketray.runtime.ipc.process_doorbell import ProcessDoorbell

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from rocketray.base.config import StoreConfig
@@ -107,15 +108,14 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
                 f"{_text(kept.store_host)}; no files of the topic are removed: move it away"
             )
     shutil.rmtree(producer_rings_directory(data, topic.name, 0).parent, ignore_errors=True)
-    failures = 0
-    while directory.exists():
-        try:
+    for _ in range(_REMOVALS):
+        with suppress(OSError):
             _remove_queues(directory)
-        except OSError:
-            failures += 1
-            if failures > _REMOVALS:
-                raise
-            time.sleep(_REMOVAL_INTERVAL_S)
+        if not directory.exists():
+            break
+        time.sleep(_REMOVAL_INTERVAL_S)
+    else:
+        _remove_queues(directory)  # raises what stands in its way
     if directory.parent.is_dir():
         sync_directory(directory.parent)  # or a power failure brings them back, as another topic's
     for process in topic.by_process():
@@ -124,10 +124,16 @@ def remove_files(data: Path, topic: TopicConfig) -> None:
 
 
 def _remove_queues(directory: Path) -> None:
-    """Remove the directory of a topic."""
+    """Remove the directory of a topic, all of it that can be removed."""
+    failed: OSError | None = None
     for queue in directory.iterdir():
-        if queue.is_dir():
-            remove_store(queue)
+        if queue.is_dir() and not queue.is_symlink():  # of a link only the name is ours
+            try:
+                remove_store(queue)
+            except OSError as error:
+                failed = failed or error
+    if failed is not None:
+        raise failed
     shutil.rmtree(directory)
 
 

@@ -251,5 +251,7 @@ def summary(counts: TailCounts) -> list[str]:
             "the producers"
         )
     if found.missed:
-        lines.append(f"{counted(found.missed, 'message')} deleted before the tail read them")
+        lines.append(
+            f"missed {counted(found.missed, 'message')}, deleted before the tail read them"
+        )
     return lines

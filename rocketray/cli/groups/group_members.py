@@ -8,6 +8,7 @@ from rocketray.base.quantity import counted
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions, OptionalGroupArgument, chosen_groups
 from rocketray.cli.terminal.output import TextTable, as_time
+from rocketray.views.message_records import printable
 from rocketray.views.node_records import UNKNOWN_RELEASE, members_record
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def _row(group: GroupDescription, record: Mapping[str, Any]) -> list[object]:
         queues += f", releases {' '.join(map(str, late))}"
     return [
         record["clientId"],
-        record["machine"] or _UNKNOWN,
+        printable(record["machine"] or _UNKNOWN),
         record["pid"] or _UNKNOWN,
-        record["release"] or _UNKNOWN,
+        printable(record["release"] or _UNKNOWN),
         as_time(record["joinedMs"]) or _UNKNOWN,
         _UNKNOWN if silent_ms is None else f"{silent_ms / 1000:.1f} s ago",
         queues,

@@ -42,7 +42,7 @@ def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list
 
 def living(groups: Sequence[GroupDescription]) -> list[GroupDescription]:
     """Return the groups with members that are heard."""
-    return [each for each in groups if each.members.keys() - each.unheard]
+    return [each for each in groups if each.heard]
 
 
 def groups_of_program(app: str, groups: Sequence[GroupDescription]) -> list[GroupDescription]:
@@ -52,7 +52,7 @@ def groups_of_program(app: str, groups: Sequence[GroupDescription]) -> list[Grou
 
 def show_program(app: str, groups: Sequence[GroupDescription], *, as_json: bool) -> None:
     """Print that an app runs as a program of its own: its processes, and its *groups*."""
-    members = {name for each in groups for name in each.members.keys() - each.unheard}
+    members = {name for each in groups for name in each.heard}
     processes = sorted({name.partition("#")[0].rpartition("@")[::2] for name in members})
     names = sorted({each.group for each in groups})
     where = ", ".join(f"pid {pid} on {machine}" for machine, pid in processes)

@@ -11,6 +11,7 @@ from rocketray.cli.arguments.completions import complete_topics
 from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions, checked
 from rocketray.cli.terminal.output import TextTable, as_time
+from rocketray.views.message_records import printable
 from rocketray.views.node_records import producer_record
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _shown(
     if records:
         yield TextTable(_COLUMNS, [[_cell(each, key) for key in _KEYS] for each in records])
     else:
-        yield "no process sends to a queue of its machine"
+        yield "no producer on the machine of its queue"
     yield from (f"unknown: {part}: {why}" for part, why in unknown.items())
     yield f"not listed: {_NOT_LISTED}"
 
@@ -81,4 +82,6 @@ def _cell(record: Mapping[str, Any], key: str) -> object:
         return ", ".join(f"{topic} {' '.join(map(str, ids))}" for topic, ids in value.items())
     if value is None:
         return _UNKNOWN
-    return as_time(value) if key in ("sinceMs", "storedMs") else value
+    if key in ("sinceMs", "storedMs"):
+        return as_time(value)
+    return printable(value) if isinstance(value, str) else value  # any process writes its ring

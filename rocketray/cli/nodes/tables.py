@@ -13,6 +13,7 @@ from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import CommonOptions
 from rocketray.cli.terminal.output import TextTable, as_time, progress, table_of
 from rocketray.cli.terminal.waiting import waiting
+from rocketray.errors import StreamError
 from rocketray.views.table_records import (
     changelogs_in,
     shown_json,
@@ -24,7 +25,10 @@ from rocketray.views.table_records import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocketray.broker.shards.shard_api import ShardStatistics
+    from rocketray.broker.topics.catalog import TopicConfig
     from rocketray.cli.terminal.output import Shown
+    from rocketray.messaging.api.node_client import NodeClient
     from rocketray.topology.tables.lookup import TableValue
 
 tables = typer.Typer(help="List the tables of apps, and get their values.", no_args_is_help=True)
@@ -41,9 +45,12 @@ def list_all(*, common: CommonOptions) -> None:
         rocketray tables list
         rocketray tables list --json
     """
-    with ask(common.data) as node:
+    from rocketray.messaging.api.node_client import of_disks_there
+
+    with ask(common.data) as asked:
+        node = of_disks_there(asked)
         records = [
-            table_record(table, config, node.shard_statistics(config.name))
+            table_record(table, config, _shards_of(node, config))
             for table, config in changelogs_in(node.topics.all()).items()
         ]
     common.emit(records, table_of(records, ("table", "queues", "changes", "bytes")))
@@ -100,6 +107,19 @@ def get(
     if not found:
         progress(f"table {table} has no committed value of the key {key}")
         raise typer.Exit(1)
+
+
+def _shards_of(node: NodeClient, config: TopicConfig) -> list[ShardStatistics] | None:
+    """Return the statistics of all shards of a topic; None, and say so, if one does not answer."""
+    try:
+        found = node.shard_statistics(config.name)
+    except (StreamError, OSError) as error:
+        progress(f"{config.name}: unknown, {error}")
+        return None
+    if len(found) == config.queues:
+        return found
+    progress(f"{config.name}: unknown, the machine of a disk does not answer")
+    return None
 
 
 def _shown(found: Sequence[TableValue]) -> Shown:

@@ -44,9 +44,7 @@ def apps(node: NodeClient, _query: Query, context: PageContext) -> dict[str, Any
     more, and ``bytes`` the size of its log.
     """
     hosts, unknown = known(partial(context.host_records, node))
-    living = sorted(
-        {group.group for group in node.groups.all() if group.members.keys() - group.unheard}
-    )
+    living = sorted({group.group for group in node.groups.all() if group.heard})
     tables = changelogs_in(node.topics.all())
     return {
         "hosts": hosts,

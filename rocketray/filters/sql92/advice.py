@@ -286,7 +286,7 @@ def _about_sample(root: Expression, sample: Sample) -> Iterator[Advice]:
     for name in sorted(property_names(root) - sample.names):
         close = meant(name, sorted(sample.names))
         instead = f"; did you mean {close[0]}?" if close else ""
-        sentence = f"is in none of the last {counted(sample.count, 'message')}{instead}"
+        sentence = f"is in none of {counted(sample.count, 'recent message')}{instead}"
         yield Advice(AdviceCode.NEVER_SEEN, name, sentence)
     for node in walk(root):
         match node:
@@ -314,7 +314,7 @@ def _about_numbers(
     what = "number" if node.numeric else literal.kind.value
     yield _advice(
         AdviceCode.WILL_FAIL, node,
-        f"fails on {len(wrong)} of the last {counted(len(values), 'message')}, which then do not "
+        f"fails on {len(wrong):,} of {counted(len(values), 'recent message')}, which then do not "
         f"match: {wrong[0][:_SHOWN_VALUE_CHARS]!r} is not a {what}{instead}",
     )  # fmt: skip
 

@@ -78,6 +78,7 @@ class NodeMessages:
 
         Raises:
             CorruptRecordError: *strict*, and there may be messages that damage hides.
+            OffsetOutOfRangeError: *strict*, and retention removed one meanwhile: ask again.
             InvalidMessageError: *key* is empty, or no text.
             ConfigError: *max_count* is not a number from 1, or a time is not one.
         """
@@ -124,6 +125,12 @@ class NodeMessages:
 def queues_there(topic: TopicConfig, away: frozenset[str]) -> list[int]:
     """Return the queues of a topic that are not on disks that are *away*."""
     return [queue_id for queue_id in range(topic.queues) if topic.disk_of(queue_id) not in away]
+
+
+def processes_there(topics: Iterable[TopicConfig], away: frozenset[str]) -> list[str]:
+    """Return the shard processes of queues that are not on disks that are *away*, each once."""
+    names = (name for topic in topics for name in topic.by_process(queues_there(topic, away)))
+    return [*dict.fromkeys(names)]
 
 
 def _check_span(max_count: int, begin_ms: int, end_ms: int) -> None:

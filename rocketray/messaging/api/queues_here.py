@@ -45,8 +45,7 @@ class QueuesHere:
         here, all_queues = len(self.queues), len(self.queues) + len(self.elsewhere)
         return (
             f"{here} of {counted(all_queues, 'queue')} of topic {self.topic} "
-            f"{agreed(here, 'were')} read; {numbers} {agreed(len(self.elsewhere), 'are')} on other "
-            "disks; see: rocketray topology"
+            f"{agreed(here, 'were')} read; on other disks: {numbers}; see: rocketray topology"
         )
 
 

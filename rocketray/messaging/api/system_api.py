@@ -96,7 +96,11 @@ class DelaysApi(Protocol):
     """The calls about delayed messages; see ``DelayService``."""
 
     def recall(self, handle: str) -> bool:
-        """Recall a delayed message; False if it was delivered or recalled before."""
+        """Recall a delayed message; False if it was delivered or recalled before.
+
+        Raises:
+            InvalidMessageError: *handle* is invalid, or not one of this node.
+        """
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether the delayed message there is neither delivered nor recalled."""

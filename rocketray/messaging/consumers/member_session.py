@@ -24,8 +24,6 @@ Invariants
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -34,6 +32,7 @@ from rocketray import __version__
 from rocketray.groups.filter_plan import PlanFollower
 from rocketray.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.groups.lease import Lease
+from rocketray.runtime.machine import this_process
 
 _NONE: frozenset[int] = frozenset()
 
@@ -46,8 +45,9 @@ class MemberSession:
         name = f"member {member.member} of group {member.group} on topic {member.topic}"
         self.lease = Lease(clock_ms, name)
         self.follower = PlanFollower(member.subscription)
+        here = this_process()
         self._member = replace(
-            member, release=__version__, machine=socket.gethostname(), pid=os.getpid()
+            member, release=__version__, machine=here["machine"], pid=here["pid"]
         )
         self._lock = threading.Lock()
         self.moves = 0

@@ -104,7 +104,10 @@ class FetchSessions:
             sessions = self._sessions.items()
             idle = [name for name, one in sessions if one.called_s < since_s and not one.is_called]
         if idle:
-            _LOG.info("%s on other nodes: idle, and closed", counted(len(idle), "fetching member"))
+            _LOG.info(
+                "closed %s of members on other nodes that fetch no more",
+                counted(len(idle), "session"),
+            )
         self._drop(idle)
 
     def close(self) -> None:

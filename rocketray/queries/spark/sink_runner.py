@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
-from rocketray.runtime.waiting_log import telling
+from rocketray.runtime.waiting_log import logged_wait
 from rocketray.topology.app.sink_statistics import SinkState
 
 from .batch_function import REPORT_S
@@ -39,7 +39,7 @@ _START_TIMEOUT_S = 300.0
 # The function and its report, until the query has begun, Spark's own time, and the thread's: 160 s.
 _RUNNING_STOP_MAX_S = _SETTLE_TIMEOUT_S + REPORT_S + _BEGIN_TIMEOUT_S + 2 * _STOP_TIMEOUT_S
 STOP_MAX_S = max(_START_TIMEOUT_S, _RUNNING_STOP_MAX_S)
-"""How long the stop of a sink takes at worst."""
+"""How long those who end a sink wait for it."""
 _POLL_S = 0.02  # each look is a call of py4j
 _WAY_OUT = "stop its Spark session, or end the process"
 
@@ -189,7 +189,7 @@ class SinkRunner:
         waited, limit_s = "the end of its query", _STOP_TIMEOUT_S
         if not has_query:
             waited, limit_s = "Spark to start its query", _START_TIMEOUT_S
-        with telling(f"sink {self.name} is being stopped and waits for {waited}"):
+        with logged_wait(f"sink {self.name} is being stopped and waits for {waited}"):
             has_ended = self.join(limit_s)
         if not has_ended:
             raise StreamError(

@@ -17,7 +17,11 @@ _TEMPORARY = re.compile(r"\.\d+\.[0-9a-f-]{36}\.tmp\Z")
 
 
 def clear_torn_start(session: SparkSession, checkpoint: str) -> None:
-    """Remove what an interrupted first micro-batch left in *checkpoint*; nothing reads it."""
+    """Remove what an interrupted first micro-batch left in *checkpoint*.
+
+    It may be of another process that is in its first one. That one then fails, as Spark wants of
+    one of two queries on a checkpoint.
+    """
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - as pyspark's own modules do it
     java: Any = session.sparkContext._jsc  # noqa: SLF001 - the same
     offsets = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/offsets")

@@ -320,9 +320,9 @@ class ControlPage:
         self.filters, self.publish_filters = filters.load, filters.publish
         """The version of the filter file that bitmaps are made from."""
         self.epoch = epoch
+        """The epoch of the newest incarnation."""
         self.is_there = self._file.is_there
         """Return whether the queue is still in that directory: it is gone once it was moved."""
-        """The epoch of the newest incarnation."""
         if create and kind.load() == 0:  # a new file is all zeros
             kind.publish(self._FORMAT)
         if kind.load() != self._FORMAT:

@@ -1,8 +1,8 @@
 """The processes that send to the queues of a node, from a call to each shard process.
 
 A shard knows a producer by its ring: a process of the shard's machine that has sent to the queue,
-and has not closed its producer. What comes by calls has no sender: from producers on other Ray
-nodes than the queue's, and from Spark.
+and has not closed its producer. What comes by calls has no sender: from producers on other
+machines than the queue's, and from Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketray.base.names import disk_words
 from rocketray.broker.shards.shard_api import QueueProducer
 from rocketray.errors import StreamError
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
-from rocketray.messaging.api.node_messages import queues_there
+from rocketray.messaging.api.node_messages import processes_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,9 @@ def read_producers(node: NodeClient, topic: str | None = None) -> ProducerReadin
     """
     node = of_disks_there(node)
     topics = node.topics.all() if topic is None else {topic: node.topics.get(topic)}
-    processes = dict.fromkeys(
-        name
-        for config in topics.values()
-        for name in config.by_process(queues_there(config, node.away))
-    )
     unknown = {disk_words(disk): "its machine does not answer" for disk in sorted(node.away)}
     found: list[QueueProducer] = []
-    for process in processes:
+    for process in processes_there(topics.values(), node.away):
         try:
             found += node.process_calls(process).producers()
         except (StreamError, OSError) as error:

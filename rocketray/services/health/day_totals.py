@@ -12,7 +12,7 @@ from rocketray.broker.shards.day_counts import DayCounts
 from rocketray.broker.topics.catalog import TopicConfig
 from rocketray.errors import StreamError
 from rocketray.messaging.api.node_client import NodeClient, of_disks_there
-from rocketray.messaging.api.node_messages import queues_there
+from rocketray.messaging.api.node_messages import processes_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,11 @@ class DayReadings:
 def read_days(node: NodeClient, topics: Mapping[str, TopicConfig]) -> DayReadings:
     """Ask the processes of *topics*; a topic with a queue that does not answer is unknown."""
     node = of_disks_there(node)
-    processes = dict.fromkeys(
-        name
-        for topic in topics.values()
-        for name in topic.by_process(queues_there(topic, node.away))
-    )
     only = next(iter(topics)) if len(topics) == 1 else None
     days: tuple[int, int] | None = None
     answers: dict[tuple[str, int], DayCounts] = {}
     silent: dict[str, str] = {}
-    for process in processes:
+    for process in processes_there(topics.values(), node.away):
         calls = node.process_calls(process)
         try:
             days = days or calls.midnights()

@@ -154,7 +154,7 @@ def _of_letters(boxes: Iterable[LetterBox]) -> Iterator[Trouble]:
             yield Trouble(
                 TroubleKind.LETTERS,
                 f"{counted(waiting, 'dead letter')} of group {box.group} "
-                f"{'wait' if waiting > 1 else 'waits'} for a decision"
+                f"{agreed(waiting, 'wait')} for a decision"
                 f"{because if box.newest_reason else ''}",
                 f"see them with: rocketray dlq show {box.group}; deliver them again with: "
                 f"rocketray dlq redrive {box.group}",
@@ -188,7 +188,7 @@ def _of_group(readings: HealthReadings, group: GroupDescription) -> Iterator[Tro
     if oldest_ms:  # of all unread messages, whether they match the filter or not
         waits += f", and the oldest unread message is {duration(oldest_ms / 1000)} old"
     growth = readings.growth.get(place)
-    if not group.members.keys() - group.unheard:
+    if not group.heard:
         if oldest_ms > UNREAD_MS:
             yield Trouble(
                 TroubleKind.UNREAD,

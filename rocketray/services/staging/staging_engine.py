@@ -367,7 +367,7 @@ class StagingEngine:
 
     def _note_lost(self, name: str, messages: int) -> None:
         _LOG.error(
-            "%s lost: fragment %s was decided, and is missing or damaged",
+            "lost %s: fragment %s was decided, and is missing or damaged",
             counted(messages, "message"),
             name,
         )

@@ -131,8 +131,8 @@ class SegmentSpans:
             CorruptRecordError: a body does not match its CRC, or does not inflate.
             MessageTooLargeError: a body inflates to more than its limit.
         """
-        self._check_bodies()
         usual, ends = usual_records(self.segment, self.fields, topic)
+        self._check_bodies(usual)
         if usual.all():
             return self._sliced(slice(None), ends, topic)
         sliced = iter(self._sliced(usual, ends, topic))
@@ -157,7 +157,7 @@ class SegmentSpans:
             MessageTooLargeError: a body inflates to more than its limit.
             ConfigError: together they exceed one Arrow column.
         """
-        self._check_bodies()
+        self._check_bodies(slice(None))
         starts, sizes = self.fields[Field.BODY_START], self.fields[Field.BODY_SIZE]
         flags = self.fields[Field.SYS_FLAG]
         if not (flags & COMPRESSED).any():
@@ -177,17 +177,16 @@ class SegmentSpans:
                 )
         return pa.array(bodies, pa.binary())
 
-    def _check_bodies(self) -> None:
-        starts, sizes = self.fields[Field.BODY_START], self.fields[Field.BODY_SIZE]
+    def _check_bodies(self, which: Any) -> None:
+        """Raise :class:`CorruptRecordError` if a body of those records does not match its CRC."""
+        rows = (Field.BODY_START, Field.BODY_SIZE, Field.BODY_CRC)
+        starts, sizes, told = (np.ascontiguousarray(self.fields[row][which]) for row in rows)
         crcs = np.empty(len(starts), np.int32)
         crc32_spans(self.segment, starts, sizes, crcs)
-        wrong = (crcs != self.fields[Field.BODY_CRC]) & (sizes > 0)
+        wrong = (crcs != told) & (sizes > 0)
         if wrong.any():
-            raise CorruptRecordError(
-                self.path,
-                int(self.physical_offsets[wrong.argmax()]),
-                "its body does not match its CRC",
-            )
+            at = int(self.physical_offsets[which][wrong.argmax()])
+            raise CorruptRecordError(self.path, at, "its body does not match its CRC")
 
 
 class RecordReader(ABC):

@@ -36,7 +36,7 @@ from rocketray.groups.member_options import FetchCompression, check_compression
 from rocketray.message import Message
 from rocketray.messaging.producers.producer_options import check_tracing
 from rocketray.runtime.one_process import unique_here
-from rocketray.runtime.waiting_log import telling
+from rocketray.runtime.waiting_log import logged_wait
 from rocketray.topology.connection import AppNode, OneConnection
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.isolation import check_isolation
@@ -429,7 +429,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
                     options = NodeOptions(own_predicates=self.predicates)
                     ensured = ensured_node.ensure_node(self._place(), options)
-                    with telling(f"app {self.conf.id} waits for its node"):
+                    with logged_wait(f"app {self.conf.id} waits for its node"):
                         self._connection.node = stack.enter_context(ensured)
                     report_places(self, log, self._connection.node)
                 asyncio.run(run_until_signalled(self, sinks))

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import faust
 
-from rocketray.runtime.waiting_log import telling
+from rocketray.runtime.waiting_log import logged_wait
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ async def run_until_signalled(app: faust.App, beside: Companion | None = None) -
     asked = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
-    with telling(f"app {app.conf.id} is starting, and its agents join their groups"):
+    with logged_wait(f"app {app.conf.id} is starting, and its agents join their groups"):
         await app.start()
     try:
         if beside is not None:

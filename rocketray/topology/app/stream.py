@@ -19,10 +19,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import faust
-import pyarrow as pa
 from faust.exceptions import Skip
 from faust.streams import _current_event
 from mode.utils.futures import maybe_async
@@ -39,6 +38,9 @@ from rocketray.topology.values.topic import Topic
 
 from .app_spans import HandlerSpans
 from .sensing import HandlerSensing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # How long a handler that never waits may hold the loop, and so timers, commits and other agents;
 # the message that it has then is added to it.

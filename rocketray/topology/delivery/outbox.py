@@ -201,13 +201,13 @@ class Outbox(OfOneProcess, what="app"):
         topic = group[0].message.topic
         if isinstance(error, OwnerFencedError):
             logger.warning(
-                "topic %s: %s not stored: %s", topic, counted(len(group), "change"), error
+                "failed to store %s in topic %s: %s", counted(len(group), "change"), topic, error
             )
             if self.on_fenced is not None and group[0].queue_id is not None:
                 self.on_fenced(group[0].queue_id, group[0].owner_epoch)
         else:
             logger.error(
-                "topic %s: %s not stored: %s", topic, counted(len(group), "message"), error
+                "failed to store %s in topic %s: %s", counted(len(group), "message"), topic, error
             )
             self._failure = self._failure or error
         for pending in group:

@@ -149,7 +149,7 @@ class Returns:
                 if batch:
                     await self._store(connection, batch)
             except (ShardUnavailableError, OSError) as error:
-                logger.warning("%s not sent back yet: %s", counted(len(batch), "message"), error)
+                logger.warning("sending %s back later: %s", counted(len(batch), "message"), error)
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:  # one failure must not end the task of all
                 if len(batch) > 1:

@@ -226,7 +226,9 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             if left != waiting:
                 waiting, end = left, self.loop.time() + quiet_s
         if waiting:
-            self.log.warning("%s not acknowledged, to be redelivered", counted(waiting, "event"))
+            self.log.warning(
+                "%s not acknowledged, and redelivered: the app stops", counted(waiting, "event")
+            )
             self._unacked_messages.clear()
 
     # Offsets

@@ -177,10 +177,9 @@ def _indexed(
     found: list[StoredMessage] = []
     for key in keys:
         text, properties = key_form(key)
+        # Messages have no empty business key, and those of stock apps none of bytes.
         if not text or properties:
-            return (
-                None  # messages have no empty business key, and those of stock apps none of bytes
-            )
+            return None
         for queue_id in range(changelog.queues):
             try:
                 last = node.messages.query(changelog.name, text, 1, queues=[queue_id], strict=True)

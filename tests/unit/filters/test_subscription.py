@@ -232,7 +232,7 @@ def test_rules_of_a_later_program_are_refused() -> None:
 def test_a_member_of_an_earlier_release_sends_no_rules() -> None:
     def taken(*state: str) -> Subscription:
         found = Subscription.__new__(Subscription)
-        found.__setstate__(list(state))
+        found.__setstate__(list(state))  # type: ignore[attr-defined]
         return found
 
     assert taken("SQL92", "a > 1", "stop", "rocketmq") == Subscription.sql("a > 1", "rocketmq")

@@ -34,9 +34,9 @@ def test_the_form_tells_what_was_meant_without_any_message(tags: str, says: str)
 @pytest.mark.parametrize(
     ("tags", "says"),
     [
-        ("Pay || ship", "Pay is the tag of none of the last 4 messages; did you mean pay?"),
-        ("shp", "shp is the tag of none of the last 4 messages; did you mean ship?"),
-        ("zz", "zz is the tag of none of the last 4 messages"),
+        ("Pay || ship", "Pay is the tag of none of 4 recent messages; did you mean pay?"),
+        ("shp", "shp is the tag of none of 4 recent messages; did you mean ship?"),
+        ("zz", "zz is the tag of none of 4 recent messages"),
     ],
 )
 def test_recent_messages_tell_of_a_slip(tags: str, says: str) -> None:

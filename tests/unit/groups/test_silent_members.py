@@ -115,7 +115,7 @@ def test_a_process_that_left_is_forgotten_when_no_report_can_be_on_its_way() -> 
 def test_a_process_that_left_is_remembered_while_no_report_could_arrive() -> None:
     registry = silent()
     registry.leave(beat("a", {0, 1}))
-    registry.memberships.excuse(1000)
+    registry.memberships.excuse(1000, 1000)
     registry.memberships.living("group", "Topic", _LATE_MS + 1000)
     assert registry.to_json()["memberships"] != {}
     registry.memberships.living("group", "Topic", _LATE_MS + 1001)

@@ -168,7 +168,7 @@ def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.Monk
     said = hosting._is_up("shop", "other:app", up, 3)
     assert "is up with 1 host from shop:app, not from other:app" in said
     monkeypatch.setattr(hosting, "find_hosts", lambda *_: [Host("shop", 0, "silent", 1, None)])
-    with pytest.raises(ConfigError, match="no host of app 'shop' answers, of 1"):
+    with pytest.raises(ConfigError, match="app 'shop' has 1 host, and no answer"):
         hosting.scale(DEFAULT_CLUSTER, "shop", 2)
 
 

@@ -25,7 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("subscription", "says"),
     [
-        (Subscription.sql("regoin = 'eu'"), "regoin is in none of the last 30 messages; did you m"),
+        (Subscription.sql("regoin = 'eu'"), "regoin is in none of 30 recent messages; did you m"),
         (Subscription.sql("region = 'eu' AND a > 5 AND a < 3"), "exclude each other"),
         (Subscription.sql("TAGS = 'pay || order'"), "write TAGS IN ('pay', 'order')"),
         (Subscription.tags("pay|order"), "one-tag: 'pay|order' is one tag"),

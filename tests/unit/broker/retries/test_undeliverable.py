@@ -35,7 +35,7 @@ def test_messages_for_a_topic_that_is_gone_are_dead_letters(
     assert waiting.keys() == [other.key]
     assert waiting.keys("%DLQ%CID_RMQ_SYS_SCHEDULE") == [lost.key]
     assert waiting.schedule.given_up == 1
-    assert "gone/0: refused: " in caplog.text
+    assert "gone/0 cannot be delivered: " in caplog.text
     waiting.start().step(waiting.clock.now_ms)
     assert waiting.schedule.given_up == 0
 

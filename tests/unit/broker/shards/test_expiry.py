@@ -173,7 +173,7 @@ def test_a_filter_that_is_behind_goes_on_at_the_minimum_and_counts(
     rows, scanned = ring.take(100)
     assert (rows[:, 2].tolist(), scanned) == (list(range(first, COUNT)), COUNT)
     assert ring.counters() == FilterCounters(COUNT - first, missed=first)
-    assert f"{counted(first, 'message')} deleted before the filter read them" in caplog.text
+    assert f"missed {counted(first, 'message')}, deleted before the filter read on" in caplog.text
     stream.close()
 
 

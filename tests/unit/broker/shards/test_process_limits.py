@@ -20,7 +20,7 @@ def test_what_lacks_is_named_with_the_number_that_is_enough() -> None:
     assert shortage(ProcessLimits(None, None), "common-0", 1 << 20) is None
     files = shortage(ProcessLimits(4000, 65_530), "common-0", 2000)
     assert files is not None
-    assert "has 2,000 queues, and needs up to 4100 open files, where 4000 are allowed" in files
+    assert "has 2,000 queues, and needs up to 4,100 open files, where 4,000 are allowed" in files
     assert "ulimit -n 4100" in files
     assert "max_map_count" not in files
     both = shortage(ProcessLimits(4000, 10_000), "common-0", 2000)

@@ -170,7 +170,7 @@ def test_a_check_compares_with_recent_messages(data: Path) -> None:
     assert [warning["code"] for warning in found["warnings"]] == ["never-seen"]
     [found] = run_here(*arguments, "--dialect", "rocketmq").lines()
     assert [warning["code"] for warning in found["warnings"]] == ["never-seen", "will-fail"]
-    assert "fails on 1 of the last 5 messages" in found["warnings"][1]["message"]
+    assert "fails on 1 of 5 recent messages" in found["warnings"][1]["message"]
 
 
 def test_an_expression_comes_back_with_warnings() -> None:

@@ -36,7 +36,7 @@ def test_a_filter_has_versions(node: LocalNode) -> None:
     assert (record["version"], record["isNew"]) == (2, True)
     assert [each["subject"] for each in record["warnings"]] == ["amont"]
     warned = run_here(*SAVE, "--sql", "amont > 20").err
-    assert "warning: never-seen: amont is in none of the last 3 messages" in warned
+    assert "warning: never-seen: amont is in none of 3 recent messages" in warned
     [latest] = run_here("filter", "list", "Trade", "--json").lines()
     assert (latest["version"], latest["filter"]["namedFilter"]) == (2, "large@2")
     versions = run_here("filter", "show", "Trade", "large", "--json").lines()

@@ -47,7 +47,7 @@ def test_the_summary_names_each_stage_and_all_that_was_left_out() -> None:
         "scanned 1, matched 1",
         "the first failure: boom",
         "70,000 messages not read, because the reader was slower than the producers",
-        "2 messages deleted before the tail read them",
+        "missed 2 messages, deleted before the tail read them",
     ]
 
 

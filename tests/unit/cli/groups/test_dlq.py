@@ -31,7 +31,7 @@ def node(node: LocalNode) -> LocalNode:
 @pytest.mark.parametrize(
     ("slip", "says"),
     [
-        (("--sql", "regoin = 'mars'"), "regoin is in none of the last 1 message; did you mean"),
+        (("--sql", "regoin = 'mars'"), "regoin is in none of 1 recent message; did you mean"),
         (("--tags", "pay, ship"), "pay || ship"),
     ],
 )

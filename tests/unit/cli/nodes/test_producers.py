@@ -82,7 +82,7 @@ def test_without_producers_it_says_what_it_lists(node: LocalNode) -> None:
         producer.send("Trade", b"1")
     with node.producer():
         assert run(node).out.splitlines() == [
-            "no process sends to a queue of its machine",
+            "no producer on the machine of its queue",
             NOT_LISTED,
         ]
     assert run(node, "Trad").code == 1

@@ -121,7 +121,7 @@ def test_a_table_is_named_without_its_app_if_no_other_app_has_one(shop: LocalNod
 def test_without_tables_it_says_so(node: LocalNode) -> None:
     assert run_here("tables", "list", "--json").lines() == []
     assert (
-        "there is no table 'counts', but none at all"
+        "there is no table 'counts'; a table is there"
         in run_here("tables", "get", "counts", "k").err
     )
 

@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
 def test_the_catalog_says_which_queues_are_elsewhere(data: Path, tmp_path: Path) -> None:
     here = queues_in(data, "Trade")
     assert (here.queues, here.elsewhere) == ((0, 2), (1, 3))
-    assert here.note().startswith("2 of 4 queues of topic Trade were read; 1, 3 are on other disks")
+    assert here.note().startswith("2 of 4 queues of topic Trade were read; on other disks: 1, 3;")
     assert here.note(0) == ""
     with pytest.raises(NodeElsewhereError, match="queue 3 of topic 'Trade' is not in"):
         here.note(3)
@@ -83,7 +83,7 @@ def test_a_preview_and_a_comparison_name_what_they_leave_out(data: Path) -> None
     at = "--data", str(data)
     for command in (("preview", "Trade", "amount > 5"), ("diff", "Trade", "amount > 5", "n = 1")):
         shown = run_here("filter", *command, *at)
-        assert "warning: 2 of 4 queues of topic Trade were read; 1, 3 are on" in shown.err
+        assert "warning: 2 of 4 queues of topic Trade were read; on other disks: 1, 3" in shown.err
         [record] = run_here("filter", *command, *at, "--json").lines()
         assert record["queuesElsewhere"] == [1, 3]
         refused = run_here("filter", *command, *at, "--queue", "1")

@@ -154,12 +154,12 @@ def test_stop_waits_for_a_query_that_still_starts_and_the_log_says_so(
     told: list[str] = []
 
     @contextmanager
-    def telling(what: str) -> Iterator[None]:
+    def logged_wait(what: str) -> Iterator[None]:
         told.append(what)
         opener.goes_on.set()
         yield
 
-    monkeypatch.setattr(sink_runner, "telling", telling)
+    monkeypatch.setattr(sink_runner, "logged_wait", logged_wait)
     runner.stop()
 
     assert told == ["sink s is being stopped and waits for Spark to start its query"]

@@ -236,7 +236,7 @@ def test_a_damaged_frame_stores_nothing_and_its_file_can_be_given_up(
     settle(broker)
     assert not bodies_of(broker)
     assert broker.node.staging.overview(9).counts.lost == 2
-    assert "2 messages lost: fragment" in caplog.text
+    assert "lost 2 messages: fragment" in caplog.text
     assert "2 messages of decided batches are lost" in broker.node.staging.problems()[0]
 
 

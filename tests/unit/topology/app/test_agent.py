@@ -330,7 +330,7 @@ def topic(node: LocalNode) -> str:
     ("options", "says"),
     [
         ({"tags": "pay|ship"}, "pay || ship"),
-        ({"sql": "amont > 100"}, "amont is in none of the last 1 message; did you mean amount?"),
+        ({"sql": "amont > 100"}, "amont is in none of 1 recent message; did you mean amount?"),
     ],
 )
 def test_a_filter_that_looks_like_a_slip_is_told_once_an_agent(
