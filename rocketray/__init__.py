@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import errors
 from .base.interpreter import name_interpreter as _name_interpreter
 from .errors import BatchError, StreamError
 
@@ -107,5 +108,7 @@ def __dir__() -> list[str]:
 def _meant(name: str) -> str:
     from rocketray.base.meant import meant  # noqa: PLC0415  # loaded only for a mistyped name
 
+    if name in errors.__all__:
+        return f"; did you mean 'rocketray.errors.{name}'?"
     near = meant(name, __all__)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -73,6 +73,15 @@ def test_a_name_is_looked_up_once() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("Mesage", "Message"), ("ForkedError", "rocketray.errors.ForkedError")],
+)
+def test_a_name_that_is_not_there_is_told_where_it_may_be(wrong: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"'{wrong}'; did you mean '{meant}'"):
+        getattr(import_module("rocketray"), wrong)
+
+
 def test_every_name_a_package_exports_is_listed() -> None:
     packages = list(map(import_module, PACKAGES))
     assert len(packages) > 50

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from support.harness import machine
 from support.harness.patience import patience, wait_until_answered
@@ -28,13 +30,31 @@ def s3_server() -> Iterator[str]:
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
-        bucket = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(bucket, timeout=patience(30)).close()
-        yield url
+        with _one_put_at_a_time():
+            host, port = server.get_host_and_port()
+            url = f"http://{host}:{port}"
+            bucket = urllib.request.Request(f"{url}/{BUCKET}", method="PUT")
+            urllib.request.urlopen(bucket, timeout=patience(30)).close()
+            yield url
     finally:
         server.stop()
+
+
+@contextmanager
+def _one_put_at_a_time() -> Iterator[None]:
+    """Make a conditional write of moto atomic, as it is in S3.
+
+    Moto looks for the key of an ``If-None-Match: *`` and writes the object later, and serves each
+    request in a thread: of writers that race, two would hear that they created it.
+    """
+    lock, put = threading.Lock(), S3Response.put_object
+
+    def one_at_a_time(response: S3Response) -> object:
+        with lock:
+            return put(response)
+
+    with mock.patch.object(S3Response, "put_object", one_at_a_time):
+        yield
 
 
 def s3_variables(url: str) -> dict[str, str]:
