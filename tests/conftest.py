@@ -118,7 +118,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand the seed to a process of the run, which would draw one of its own."""
+    node.workerinput["seed"] = node.config.getoption("--seed")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        config.option.seed = config.workerinput["seed"]
     if config.getoption("--shrink"):
         hypothesis.settings.load_profile("rocketray-shrink")
     for name in FAILED_SEEDS:

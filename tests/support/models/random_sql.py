@@ -150,4 +150,5 @@ def _value(generator: random.Random) -> str:
         return repr(generator.uniform(-200, 200) * 10.0 ** generator.randrange(-3, 25))
     if kind < 0.95:
         return "".join(generator.choices("+-.0123456789eEdfxNI ", k=generator.randrange(1, 25)))
-    return "".join(map(chr, generator.choices(range(1, 0xD800), k=generator.randrange(5))))
+    # From 3 on: 1 and 2 end a name and a value where they are stored, so no value has them.
+    return "".join(map(chr, generator.choices(range(3, 0xD800), k=generator.randrange(5))))

@@ -1,13 +1,18 @@
-"""A seed draws the same values, whichever modules a run has imported."""
+"""A run has one seed, in each of its processes, and it draws the same values, whatever is imported."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
+from support.harness.source_tree import ROOT
+from support.programs import seed_of_a_process
 
 
 def drawn() -> list[int]:
@@ -33,3 +38,17 @@ def test_a_seed_draws_the_same_whatever_was_imported_meanwhile(
         assert drawn() == before
     finally:
         del sys.modules["odd_constants"]
+
+
+def test_the_seed_that_a_run_prints_is_that_of_its_processes(tmp_path: Path) -> None:
+    told = tmp_path / "seed"
+    options = "-n1", "-p", "no:cacheprovider", "--override-ini=addopts=", "--rootdir", str(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, seed_of_a_process.__file__],
+        env={**os.environ, seed_of_a_process.TOLD_IN: str(told)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"--seed=(\d+)", done.stdout) == [told.read_text()]
