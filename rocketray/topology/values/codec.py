@@ -21,6 +21,7 @@ from faust.types.tuples import Message as FaustMessage
 from rocketray.errors import ConfigError
 
 from .exact_json import loads
+from .record_maker import record_maker
 
 Decoder = Callable[[bytes], Any]
 
@@ -59,19 +60,18 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
         if value_type is None:
             return _json_value(app.serializers.Model)
         if isinstance(value_type, type) and issubclass(value_type, faust.Record):
-            record_type: Any = value_type
-            return _record(record_type, record_type.from_data)
+            return _record(record_maker(value_type))
         return _typed(value_type, app.serializers._prepare_payload)  # noqa: SLF001  # contract-tested
     loads_value = app.serializers.loads_value
     return lambda body: loads_value(value_type, body, serializer=codec)
 
 
-def _record(record_type: Any, from_data: Callable[..., Any]) -> Decoder:
+def _record(make: Callable[[Any], Any]) -> Decoder:
     """Return the decoder of a Record type; null, which deletes a key, is None as in Faust."""
 
     def decode(body: bytes) -> Any:
         data = loads(body)
-        return None if data is None else from_data(data, preferred_type=record_type)
+        return None if data is None else make(data)
 
     return decode
 
