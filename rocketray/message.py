@@ -176,6 +176,11 @@ def stored_key(key: str) -> str:
     return key.replace(" ", _KEY_BLANK)
 
 
+def sent_keys(text: str) -> list[str]:
+    """Return the business keys that a message with *text* as its keys was sent with, in order."""
+    return [key.replace(_KEY_BLANK, " ") for key in text.split(" ") if key]
+
+
 def check_properties(properties: Mapping[str, str], topic: str) -> None:
     """Raise :class:`InvalidMessageError` when a property could not be read back, or is the node's.
 
@@ -327,12 +332,13 @@ class StoredMessage(_Undecoded):
 
         def __getattr__(self, name: str) -> Any:
             """Return a field that is read for the first time, and keep all that was decoded."""
-            if name == "properties":
-                found = {name: paired(self._pairs)}
-            elif name in StoredMessage.__slots__:
-                found = self._decode_head(self._head)
-            else:
+            if name == "properties":  # most programs read no other one
+                properties = paired(self._pairs)
+                _set_properties(self, properties)
+                return properties
+            if name not in StoredMessage.__slots__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            found = self._decode_head(self._head)
             for field, value in found.items():
                 object.__setattr__(self, field, value)
             return found[name]
@@ -345,7 +351,7 @@ class StoredMessage(_Undecoded):
     @property
     def keys(self) -> list[str]:
         """The business keys as they were sent, in that order."""
-        return [key.replace(_KEY_BLANK, " ") for key in self.stored_keys]
+        return sent_keys(self.properties.get(KEYS, ""))
 
     @property
     def stored_keys(self) -> list[str]:
@@ -375,6 +381,10 @@ class StoredMessage(_Undecoded):
     def imported_offset_id(self) -> str | None:
         """The offset id in the store from which the message was imported, or None."""
         return self.properties.get(IMPORTED_OFFSET_ID)
+
+
+_set_properties = StoredMessage.__dict__["properties"].__set__
+"""Sets the slot in half the time of ``object.__setattr__``."""
 
 
 class ForwardedChanges(TypedDict, total=False):

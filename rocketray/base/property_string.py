@@ -54,3 +54,16 @@ def paired(pairs: bytes) -> dict[str, str]:
     """Return the same for a string without the CRC property, in which each pair is whole."""
     texts = iter(decode_text(pairs).replace("\x02", "\x01").split("\x01"))
     return dict(zip(texts, texts))  # noqa: B905 - behind the last separator is an empty text
+
+
+def encoded_values(string: bytes) -> dict[str, bytes]:
+    """Return the properties in a stored string as :func:`decode_properties`, values in UTF-8."""
+    if not string.isascii():
+        string = decode_text(string).encode()
+    values: dict[str, bytes] = {}
+    for pair in string.split(b"\x02"):
+        name, _, value = pair.partition(b"\x01")
+        if name and value:
+            values[name.decode()] = value
+    values.pop(CRC_PROPERTY, None)
+    return values

@@ -12,15 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models.records import i32, i64, u8
 
+from rocketray.base.property_string import encoded_values
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
 from rocketray.message import StoredMessage
 from rocketray.store.formats.compression import Compression
 from rocketray.store.formats.record import RecordValues, encode_record
-from rocketray.store.reading.record_spans import EntryColumns, RecordReader, SegmentSpans
+from rocketray.store.reading.record_spans import (
+    EntryColumns,
+    RecordReader,
+    SegmentSpans,
+    property_texts,
+)
+from rocketray.topology.values.wire import KEY_PROPERTIES
 
 TOPIC = "Trade"
-USUAL = [b"TAGS\x01pay\x02", b"KEYS\x01a b\x02", b"region\x01eu\x02", b"region\x01us\x02"]
+USUAL = [b"__SHARDINGKEY\x01s\x02", b"FAUST_KEY\x01empty\x02"]
+USUAL += [b"TAGS\x01pay\x02", b"KEYS\x01a b\x02", b"region\x01eu\x02", b"region\x01us\x02"]
 UNUSUAL = [
     *(
         b"no value\x01\x02",
@@ -135,3 +143,17 @@ def test_sliced_messages_are_those_decoded_one_by_one(
     assert [replace(one, flag=9).flag for one in reader.messages(entries)] == [9] * len(expected)
     assert repr(reader.messages(entries)) == repr(expected)
     assert not hasattr(found[0], "no_field")
+    columns_agree(reader, entries, expected)
+
+
+def columns_agree(
+    reader: RecordReader, entries: EntryColumns, expected: list[StoredMessage]
+) -> None:
+    """What is read of all messages at once, for events, is what the messages have."""
+    of_each = [one.properties for one in expected]
+    assert [encoded_values(one) for one in reader.property_strings(entries)] == [
+        {name: text.encode() for name, text in properties.items()} for properties in of_each
+    ]
+    keys = [[properties.get(name) for name in KEY_PROPERTIES] for properties in of_each]
+    found = property_texts(reader, entries, KEY_PROPERTIES)
+    assert [*zip(*found, strict=True)] == [*map(tuple, keys)]

@@ -65,6 +65,10 @@ class ConsumedBatch:
         """Return the messages, fully decoded."""
         return self.reader.messages(self.entries)
 
+    def property_strings(self) -> list[bytes]:
+        """Return all properties of each message as one string, as they are stored."""
+        return self.reader.property_strings(self.entries)
+
     def property_texts(self, names: Sequence[str]) -> list[list[str | None]]:
         """Return the named properties: for each name, that of every message, None without it."""
         return property_texts(self.reader, self.entries, names)

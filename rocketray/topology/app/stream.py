@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import faust
@@ -28,11 +29,11 @@ from mode.utils.futures import maybe_async
 from mode.utils.times import want_seconds
 
 from rocketray.errors import ConfigError
-from rocketray.topology.delivery.delivery import DeliveredEvent, Delivery
+from rocketray.topology.delivery.delivery import DeliveredEvent, Delivery, KeyReader
 from rocketray.topology.delivery.failure import fail_message, note_failure
 from rocketray.topology.delivery.inbox import Hand, Inbox
 from rocketray.topology.delivery.taking import SKIPPED, Collector
-from rocketray.topology.values.codec import make_decoder
+from rocketray.topology.values.codec import make_decoder, make_key_reader
 from rocketray.topology.values.shared_batch import ARROW_COLUMNS, DAMAGE
 from rocketray.topology.values.topic import Topic
 
@@ -90,7 +91,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         if self._plain_event is None and self.inbox is not None:
             delivery = self.inbox.current
             if delivery is not None and not delivery.is_passed:
-                return delivery.event(self.make_event)
+                return self._event_in_hand(delivery)
         return self._plain_event
 
     @current_event.setter
@@ -110,8 +111,10 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             return iterator
         return self._track(self._iterate(self.inbox))
 
-    async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:  # noqa: C901  # for speed
-        """Yield every message's value, in order; see the module's docstring."""
+    async def _iterate(  # noqa: C901  # for speed
+        self, inbox: Inbox, form: Callable[[Delivery], Any] | None = None
+    ) -> AsyncIterator[Any]:
+        """Yield every message's value, or its *form*, in order; see the module's docstring."""
         clock, sleep = time.perf_counter, asyncio.sleep
         decode = make_decoder(self.app, self.channel)
         await self._begin()
@@ -135,6 +138,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                         try:
                             value = bodies[index] if decode is None else decode(bodies[index])
                             delivery.value = value
+                            given = None if form is None else form(delivery)
                             is_decoding = False
                             if not is_plain:
                                 value = await self.process(delivery, index, value)
@@ -145,7 +149,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                                 continue
                             break
                         if value is not SKIPPED:
-                            yield value
+                            yield value if form is None else given
                         if clock() >= slice_end:
                             await sleep(0)
                             slice_end = clock() + SLICE_S
@@ -171,8 +175,17 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
     def events(self) -> AsyncIterator[Any]:
         """Iterate over the events of the messages; the value of each is decoded."""
-        events: AsyncIterator[Any] = super().events()
-        return events
+        if self.inbox is None:
+            events: AsyncIterator[Any] = super().events()
+            return events
+        return self._track(self._iterate(self.inbox, self._event_in_hand))
+
+    def items(self) -> AsyncIterator[tuple[Any, _Value_co]]:
+        """Iterate over pairs of key and value."""
+        if self.inbox is None:
+            items: AsyncIterator[tuple[Any, _Value_co]] = super().items()
+            return items
+        return self._track(self._iterate(self.inbox, self._item_in_hand))
 
     def take_events(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take`, with events instead of values."""
@@ -382,11 +395,21 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         )
 
     def make_event(self, delivery: Delivery, index: int, value: Any) -> DeliveredEvent:
-        """Return the event of the message at *index*, its key decoded as the topic says."""
-        event = DeliveredEvent(self.app, delivery, index, None, value)
-        if event.message.key is not None:
-            event.key = self.channel.schema.loads_key(self.app, event.message)
-        return event
+        """Return the event of the message at *index*, whose key is read as the topic says."""
+        return DeliveredEvent(self.app, delivery, index, value, self._read_key)
+
+    def _event_in_hand(self, delivery: Delivery) -> DeliveredEvent:
+        return delivery.event(self.make_event)
+
+    def _item_in_hand(self, delivery: Delivery) -> tuple[Any, Any]:
+        if self._read_key is None:  # without an event
+            return delivery.shared.keys[delivery.cursor], delivery.value
+        event = self._event_in_hand(delivery)
+        return event.key, event.value
+
+    @cached_property
+    def _read_key(self) -> KeyReader | None:
+        return make_key_reader(self.app, self.channel)
 
     def _track(self, iterator: AsyncIterator[_T]) -> AsyncIterator[_T]:
         """Have *iterator* closed with the stream, and before a failed handler is restarted."""

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from faust.events import Event
 from faust.types.tuples import Message as FaustMessage
 
+from rocketray.base.property_string import encoded_values
 from rocketray.broker.retries.retry_records import redeliveries_of
 from rocketray.groups.failing import FailingMessage
 from rocketray.message import StoredMessage
 from rocketray.runtime.process_logs.log_line import MessagePlace
 from rocketray.topology.values.shared_batch import DAMAGE, SharedBatch
-from rocketray.topology.values.wire import key_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -261,6 +261,7 @@ class Delivery:
 
     def release(self) -> None:
         """Tell the owner that no handler will process it any more: it was passed, or withdrawn."""
+        self._event = None  # it refers to this delivery: a cycle would keep the whole batch
         owner, self.owner = self.owner, None
         if owner is not None:
             owner.released(self)
@@ -275,25 +276,75 @@ class Delivery:
 
 
 class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not followed
-    """A Faust event over one stored message."""
+    """A Faust event over one stored message; key, headers and message are made when first read."""
 
-    def __init__(self, app: Any, delivery: Delivery, index: int, key: Any, value: Any) -> None:
-        self.delivery = delivery
-        self.index = index
-        message = faust_message(delivery, index, app.consumer_generation_id)
-        super().__init__(app, key, value, message.headers, message)
+    def __init__(
+        self, app: Any, delivery: Delivery, index: int, value: Any, read_key: KeyReader | None
+    ) -> None:
+        """Take *read_key*, which decodes the key of an event; None leaves it as bytes."""
+        self.app, self.value, self.acked = app, value, False
+        self.delivery, self.index = delivery, index
+        if read_key is None:
+            self.key = delivery.shared.keys[index]
+        else:
+            self._read_key = read_key
+
+    if not TYPE_CHECKING:  # else any name would count as a part
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a part that is read for the first time, and keep it."""
+            if name == "key":
+                made = self._read_key(self)
+            elif name == "headers":
+                made = encoded_values(self.delivery.shared.property_strings[self.index])
+            elif name == "message":
+                made = self._faust_message()
+            else:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            setattr(self, name, made)
+            return made
+
+    @property
+    def stored(self) -> StoredMessage:
+        """The message itself; raises one of ``DAMAGE`` if it is damaged."""
+        return self.delivery.shared.messages[self.index]
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key as it was sent: the sharding key, else the first business key."""
+        return self.delivery.shared.keys[self.index]
 
     @property
     def reconsume_times(self) -> int:
         """How often the message was redelivered to this group before."""
-        return redeliveries_of(self.delivery.shared.messages[self.index])
+        return redeliveries_of(self.stored)
 
     def ack(self) -> bool:
         """Finish the message; return True the first time."""
         self.delivery.acks.acknowledge(self.index)
-        is_first = not self.message.acked
+        is_first = not self.acked
         self.message.acked = self.acked = True
         return is_first
+
+    def _faust_message(self) -> FaustMessage:
+        """Return the stored message in Faust's form: key as bytes, properties as headers."""
+        shared, stored = self.delivery.shared, self.stored
+        return FaustMessage(
+            shared.topic_of(self.index),
+            shared.queue_of(self.index),
+            stored.queue_offset,
+            stored.store_timestamp_ms / 1000,
+            1,  # Kafka's LogAppendTime
+            self.headers,
+            self.key_bytes,
+            stored.body,
+            None,
+            tp=shared.tp,
+            generation_id=self.app.consumer_generation_id,
+        )
+
+
+KeyReader = Callable[[DeliveredEvent], Any]
 
 
 def position_text(delivery: Delivery, index: int | None = None) -> str:
@@ -316,33 +367,6 @@ def place_of(delivery: Delivery, index: int | None = None, end: int | None = Non
             stored = delivery.shared.messages[begin]
             message_id = stored.unique_key or stored.offset_message_id
     return MessagePlace(delivery.topic, delivery.queue_id, offset, last, message_id)
-
-
-def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMessage:
-    """Return the stored message at *index* in Faust's form: key as bytes, properties as headers."""
-    stored = delivery.shared.messages[index]
-    return FaustMessage(
-        delivery.shared.topic_of(index),
-        delivery.shared.queue_of(index),
-        stored.queue_offset,
-        stored.store_timestamp_ms / 1000,
-        1,  # Kafka's LogAppendTime
-        {name: value.encode() for name, value in stored.properties.items()},
-        message_key(stored),
-        stored.body,
-        None,
-        tp=delivery.shared.tp,
-        generation_id=generation_id,
-    )
-
-
-def message_key(stored: StoredMessage) -> bytes | None:
-    """Return the key in Faust's sense: the sharding key, else the first business key."""
-    key = key_of(stored.properties)
-    if key is not None:
-        return key
-    first = next(iter(stored.keys), None)
-    return None if first is None else first.encode()
 
 
 def split(batch: ConsumedBatch, parts: int) -> list[Delivery]:

@@ -374,6 +374,7 @@ class Feed:
 
     def released(self, delivery: Delivery) -> None:
         self._window.remove(delivery.queue_id, len(delivery), delivery.size_bytes)
+        self._ledger.drop_finished(delivery.queue_id)
         self._outlet.released(delivery)
         if self._is_held:
             self._hold_span()

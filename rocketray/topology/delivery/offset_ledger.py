@@ -2,7 +2,8 @@
 
 The ledger of a feed keeps, per queue and oldest first, every unfinished delivery. The position of
 the oldest one may be committed: never past an unfinished message, and always past the entries that
-the filter rejected. Asking advances the ledger and drops finished deliveries.
+the filter rejected. Asking advances the ledger and drops finished deliveries, as does each delivery
+that its handler has passed.
 
 Between asking and committing, queues may be revoked and assigned again, so the ledger says whether
 an offset may still be committed.
@@ -39,6 +40,14 @@ class OffsetLedger:
         """Yield all unfinished deliveries, and finished ones that were not looked at since."""
         for deliveries in self._outstanding.values():
             yield from deliveries
+
+    def drop_finished(self, queue_id: int) -> None:
+        """Drop the queue's finished deliveries now, and with them their messages.
+
+        The next commit, which would do so, may be seconds and a million messages later.
+        """
+        if queue_id in self._outstanding:
+            self._move(queue_id)
 
     def holds(self, delivery: Delivery) -> bool:
         """Return whether *delivery* is unfinished, and its queue was not revoked."""

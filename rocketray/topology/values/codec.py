@@ -66,6 +66,20 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
     return lambda body: loads_value(value_type, body, serializer=codec)
 
 
+def make_key_reader(app: Any, topic: Any) -> Callable[[Any], Any] | None:
+    """Return what decodes the key of an event of *topic*; None when the key is its bytes."""
+    schema = topic.schema
+    codec = schema.key_serializer or app.conf.key_serializer
+    if type(schema) is Schema and codec == "raw" and schema.key_type in (None, bytes):
+        return None
+
+    def read(event: Any) -> Any:
+        message = event.message
+        return None if message.key is None else schema.loads_key(app, message)
+
+    return read
+
+
 def _record(make: Callable[[Any], Any]) -> Decoder:
     """Return the decoder of a Record type; null, which deletes a key, is None as in Faust."""
 

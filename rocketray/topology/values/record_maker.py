@@ -12,6 +12,7 @@ from typing import Any
 
 import faust
 from faust.models import fields
+from faust.models.base import registry
 
 _AS_THEY_ARE = (
     fields.FieldDescriptor,
@@ -21,30 +22,44 @@ _AS_THEY_ARE = (
     fields.StringField,
 )
 """The descriptors that store what they get, unless they coerce; contract-tested."""
+_MARK = "__faust"
+"""The name under which Faust writes the kind of a Record into its JSON."""
 _Other = tuple[str, bool, Any, Callable[[Any], Any] | None]
 """Name, whether it has a default, the default, and what makes its value of what JSON has."""
 
 
 def record_maker(kind: Any) -> Callable[[Any], Any]:
-    """Return what makes Records of decoded JSON: of *kind*, or the kind that the data names."""
+    """Return what makes Records of decoded JSON: of *kind*, or the kind that the data names.
+
+    The data may be changed, as by ``from_data``.
+    """
     by_faust = partial(kind.from_data, preferred_type=kind)
     return _without_faust(kind, by_faust) if _is_made_by_faust(kind) else by_faust
 
 
-def _without_faust(kind: Any, by_faust: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _without_faust(  # noqa: C901  # for speed
+    kind: Any, by_faust: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
     """Return what makes a Record of the data that has its fields; all else is left to Faust."""
     options = kind._options  # noqa: SLF001  # contract-tested
     names = [*options.fieldpos.values()]
     known, required = frozenset(names), frozenset(names) - options.optionalset
     others = _others(options, names)
     new, ends = kind.__new__, _ends(kind)
+    own_mark, namespace = {"ns": options.namespace}, options.namespace
+
+    def is_own(mark: Any) -> bool:
+        # Another class of that name may have been declared meanwhile, and takes its place.
+        return bool(mark == own_mark and registry.get(namespace) is kind)
 
     def make(data: Any) -> Any:
         if data.__class__ is not dict:
             return by_faust(data)
+        if (mark := data.pop(_MARK, None)) is not None and not is_own(mark):
+            return by_faust({**data, _MARK: mark})
         if [*data] != names:
             if not required <= data.keys() <= known:
-                # It names its kind, or has more; or the error says which field is missing.
+                # It has more, which the Record keeps; or the error says which field is missing.
                 return by_faust(data)
             data = {name: data.get(name) for name in names}  # also in the order of the fields
         record = new(kind)

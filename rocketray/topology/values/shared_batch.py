@@ -18,6 +18,8 @@ from rocketray.broker.retries.retry_records import queue_of, topic_of
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import StoredMessage
 
+from .wire import KEY_PROPERTIES, message_key
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -65,6 +67,18 @@ class SharedBatch:
     def messages(self) -> list[StoredMessage]:
         """Each message, decoded; reading a damaged one raises one of ``DAMAGE``."""
         return self._decoded(lambda batch: batch.messages())
+
+    @cached_property
+    def keys(self) -> list[bytes | None]:
+        """The key of each message, in Faust's sense; that of a damaged one raises as ``bodies``."""
+        return self._decoded(
+            lambda batch: [*map(message_key, *batch.property_texts(KEY_PROPERTIES))]
+        )
+
+    @cached_property
+    def property_strings(self) -> list[bytes]:
+        """All properties of each message, as stored; those of a damaged one raise as ``bodies``."""
+        return self._decoded(lambda batch: batch.property_strings())
 
     def check(self, index: int) -> None:
         """Raise the error of the message at *index* if it is damaged."""

@@ -38,13 +38,14 @@ from rocketray.base.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import java_hash_code
-from rocketray.message import EMPTY_SHARDING_KEY, Message, StoredMessage
+from rocketray.message import EMPTY_SHARDING_KEY, Message, StoredMessage, sent_keys
 
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
 EMPTY_KEY = {FAUST_KEY: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}
 """The properties of a message whose key is empty: no property can be, and absent is no key.
 
 No base64 encodes to this key, and compaction needs one."""
+KEY_PROPERTIES = (FAUST_KEY, SHARDING_KEY, KEYS)
 _NOT_HEADERS = LEFT_BEHIND | {SHARDING_KEY, FAUST_KEY, KEYS, FAUST_NULL, FAUST_HEADERS}
 """What a node notes about a message is no header, so no stock app sends it on."""
 _SAFE = "%|"  # in RocketMQ's names, besides letters, digits, "_" and "-"
@@ -158,7 +159,22 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
 
 def key_of(properties: Mapping[str, str]) -> bytes | None:
     """Return the sharding key of a message with *properties*, as it was sent."""
-    form, text = properties.get(FAUST_KEY), properties.get(SHARDING_KEY)
+    return _sharding_key(properties.get(FAUST_KEY), properties.get(SHARDING_KEY))
+
+
+def message_key(form: str | None, sharding_key: str | None, keys: str | None) -> bytes | None:
+    """Return the key of a message with these ``KEY_PROPERTIES``, in Faust's sense.
+
+    It is the sharding key, as it was sent, else the first business key.
+    """
+    key = _sharding_key(form, sharding_key)
+    if key is not None or keys is None:
+        return key
+    first = next(iter(sent_keys(keys)), None)
+    return None if first is None else first.encode()
+
+
+def _sharding_key(form: str | None, text: str | None) -> bytes | None:
     if form == _EMPTY:
         return b""
     if text is None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.base.property_string import decode_properties
+from rocketray.base.property_string import decode_properties, encode_properties
 from rocketray.broker.topics.consumed_batch import ConsumedBatch
 from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
 
@@ -75,6 +75,12 @@ class ListBatch:
 
     def messages(self) -> list[StoredMessage]:
         return list(self.stored_messages)
+
+    def property_strings(self) -> list[bytes]:
+        return [encode_properties(one.properties).encode() for one in self.stored_messages]
+
+    def property_texts(self, names: Sequence[str]) -> list[list[str | None]]:
+        return [[one.properties.get(name) for one in self.stored_messages] for name in names]
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
         offsets = self.queue_offsets

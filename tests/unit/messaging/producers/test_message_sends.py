@@ -17,7 +17,7 @@ from rocketray.messaging.producers.async_producer import NodeAsyncProducer
 from rocketray.messaging.producers.batcher import Handling
 from rocketray.messaging.producers.message_sends import MessageSends, _handling
 from rocketray.messaging.producers.producer import NodeProducer
-from rocketray.topology.delivery.delivery import message_key
+from rocketray.topology.values.wire import key_of
 
 
 def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_sharding_key_is_stored_and_is_the_key_of_the_event(tmp_path: Path) ->
             producer.flush()
         wait_until(lambda: len(node.stored("T")) >= 11)
         stored = node.stored("T")
-    assert {message_key(one) for one in stored} == {b"k"}
+    assert {key_of(one.properties) for one in stored} == {b"k"}
     assert {one.queue_id for one in stored} == expected
     assert sum(one.properties.get("a") == "b" for one in stored) == 3
     assert own[SHARDING_KEY] == "own", "the caller's properties stay as they are"

@@ -4,8 +4,9 @@ import pytest
 from support.nodes.batches import list_batch, stored
 
 from rocketray.message import Message
-from rocketray.topology.delivery.delivery import Delivery, message_key, split
+from rocketray.topology.delivery.delivery import Delivery, split
 from rocketray.topology.values.shared_batch import SharedBatch
+from rocketray.topology.values.wire import KEY_PROPERTIES, message_key
 
 
 def delivery_of(*queue_offsets: int, end: int | None = None) -> Delivery:
@@ -145,10 +146,9 @@ def test_to_arrow_begins_at_the_cursor_and_ends_with_the_part() -> None:
 
 def test_the_key_is_the_sharding_key_or_else_the_first_business_key() -> None:
     def key(**properties: str) -> bytes | None:
-        return message_key(
-            stored(Message("T", b"", keys=["k1", "k2"], properties=properties), 0, 0)
-        )
+        found = Message("T", b"", keys=["k 1", "k2"], properties=properties)
+        return message_key(*map(stored(found, 0, 0).properties.get, KEY_PROPERTIES))
 
-    assert key() == b"k1"
+    assert key() == b"k 1"
     assert key(__SHARDINGKEY="s") == b"s"
-    assert message_key(stored(Message("T", b""), 0, 0)) is None
+    assert message_key(None, None, None) is None

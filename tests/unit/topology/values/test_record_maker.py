@@ -165,6 +165,9 @@ def test_it_is_what_faust_makes(kind: Any, rng: random.Random) -> None:
         if rng.random() < 0.2:
             given.append(rng.choice(NAMES))
         data = {name: rng.choice(VALUES) for name in given}
+        if rng.random() < 0.5:
+            named: Any = rng.choice((kind, kind, Plain, Polymorphic))
+            data["__faust"] = {"ns": named._options.namespace}
         assert outcome(make, data) == outcome(by_faust(kind), data), data
 
 
@@ -179,7 +182,23 @@ def test_most_kinds_are_made_without_faust(kind: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(kind, "__init__", None)
     data = {"text": "a", "numbers": [1], "one": PLAIN, "many": [PLAIN]}
     wanted = {name: data.get(name, 1) for name in kind._options.descriptors}
-    assert type(make(wanted)) is kind
+    own = {"ns": kind._options.namespace}
+    for given in (wanted, {**wanted, "__faust": own}, dict(reversed([*wanted.items()]))):
+        assert type(make(given)) is kind
+
+
+def test_a_class_that_took_the_place_of_another_is_what_its_name_means() -> None:
+    def declared() -> Any:
+        class Again(rr.Record, polymorphic_fields=True):
+            number: int
+
+        return Again
+
+    first = declared()
+    make, data = record_maker(first), {"number": 1, "__faust": {"ns": first._options.namespace}}
+    assert type(make({**data})) is first
+    second = declared()
+    assert type(make({**data})) is type(by_faust(first)({**data})) is second
 
 
 def test_records_share_no_value_that_is_their_own() -> None:
