@@ -21,11 +21,9 @@ docs/reference/performance.md.
 from __future__ import annotations
 
 import argparse
-import json
 import operator
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +35,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from support.harness.asked_process import AskedProcess
 from support.harness.maven import maven_jars
 from support.harness.source_tree import ROOT
 from support.harness.turns import Figure, Result, Turn
@@ -58,56 +57,13 @@ _BROKER_JAVA = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Worker:
-    """A process that answers questions."""
-
-    def __init__(self, command: Sequence[str], work: Path) -> None:
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=work
-        )
-        self.pid = self._process.pid
-        self.get()
-
-    def put(self, do: str, **question: Any) -> None:
-        """Ask a question."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"do": do, **question}) + "\n")
-        self._process.stdin.flush()
-
-    def get(self) -> dict[str, Any]:
-        """Return the answer."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("= "):
-                answer: dict[str, Any] = json.loads(line[2:])
-                if "error" in answer:
-                    raise RuntimeError(answer["error"])
-                return answer
-        raise RuntimeError("the process ended before it answered")
-
-    def ask(self, do: str, **question: Any) -> dict[str, Any]:
-        """Ask a question, and wait for the answer."""
-        self.put(do, **question)
-        return self.get()
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
 class Side(Protocol):
     """One of the two systems."""
 
     name: str
     start_s: float
-    producer: Worker
-    consumer: Worker
+    producer: AskedProcess
+    consumer: AskedProcess
 
     def servers(self) -> list[int]:
         """Return the processes of the broker or the node."""
@@ -147,8 +103,8 @@ class RocketMQ:
         java = ("java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", f"-Duser.home={work}")
         main = "org.python.util.jython", str(Path(__file__).with_name("rocketmq_side.py"))
         command = (*java, "-cp", f"{jython}/*:{jars}", *main)
-        self.producer = Worker((*command, "producer", names.address), work)
-        self.consumer = Worker((*command, "consumer", names.address), work)
+        self.producer = AskedProcess((*command, "producer", names.address), work)
+        self.consumer = AskedProcess((*command, "consumer", names.address), work)
         stack.callback(self.consumer.close)
         stack.callback(self.producer.close)
         begun = time.perf_counter()
@@ -179,16 +135,16 @@ class Rocketray:
         data, side = str(work / "data"), str(Path(__file__).with_name("rocketray_side.py"))
         command = (sys.executable, "-P", side)
         begun = time.perf_counter()
-        self._node = Worker((*command, "node", data), work)
+        self._node = AskedProcess((*command, "node", data), work)
         stack.callback(self._node.close)
         self._node.ask("topic", name="Load", queues=QUEUES)
         ready_s = time.perf_counter() - begun
-        self.producer = Worker((*command, "producer", data), work)
+        self.producer = AskedProcess((*command, "producer", data), work)
         stack.callback(self.producer.close)
         begun = time.perf_counter()
         self.producer.ask("first", topic="Load")
         self.start_s = ready_s + time.perf_counter() - begun
-        self.consumer = Worker((*command, "consumer", data), work)
+        self.consumer = AskedProcess((*command, "consumer", data), work)
         stack.callback(self.consumer.close)
         for topic, queues in TOPICS.items():
             self._node.ask("topic", name=topic, queues=queues)

@@ -1,18 +1,18 @@
 """rocketray's side of against_rocketmq.py: a node, a producer or a plain member; answers questions.
 
-A question is a line of JSON on stdin, its answer one on stdout behind "= ". Messages are made while
-the clock runs.
+Messages are made while the clock runs. ``python_peers.py`` uses its node, too.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from support.harness.asked_process import answer_all, answers_apart
 
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import Node
@@ -188,17 +188,9 @@ class ConsumerSide:
 def main(role: str, data: str) -> None:
     """Answer questions until stdin ends."""
     sides = {"node": NodeSide, "producer": ProducerSide, "consumer": ConsumerSide}
-    output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is no answer
+    output = answers_apart()
     side: Any = sides[role](data)
-    print("= {}", file=output, flush=True)
-    for line in sys.stdin:
-        question = json.loads(line)
-        try:
-            answer = getattr(side, question.pop("do"))(**question)
-        except Exception as error:  # noqa: BLE001  # the program that asked raises it
-            answer = {"error": repr(error)}
-        print("=", json.dumps(answer), file=output, flush=True)
+    answer_all(partial(getattr, side), output)
     side.close()
 
 
