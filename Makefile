@@ -14,6 +14,7 @@
 #   make interop     exchange stores with a real RocketMQ broker  (needs Java, and Maven or ROCKETMQ_HOME)
 #   make kafka       measure the Spark source beside Spark's Kafka source  (needs Java and Maven)
 #   make rocketmq    measure the same on rocketray and RocketMQ, in turns  (needs Java and Maven)
+#   make peers       measure rocketray beside Kafka's clients for Python   (needs Java and Maven)
 #   make clean       remove .venv
 #
 # Tests run against the installed wheel, never the source tree, so a stamp in .venv follows the
@@ -25,6 +26,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 KAFKA_ARGS ?=
 ROCKETMQ_ARGS ?=
+PEERS_ARGS ?=
 SIM_ARGS ?= --seconds 3600
 ROUGH ?=
 VENV ?= .venv
@@ -41,7 +43,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo check test test-slow test-rough sim lint docs site bench corpus interop kafka rocketmq clean
+.PHONY: demo check test test-slow test-rough sim lint docs site bench corpus interop kafka rocketmq peers clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.demo
@@ -103,6 +105,16 @@ kafka: $(VENV)/.dev
 
 rocketmq: $(VENV)/.dev
 	PYTHONPATH=tests $(BIN)/python -P benchmarks/against_rocketmq.py $(ROCKETMQ_ARGS)
+
+peers: $(VENV)/.dev $(VENV)-peers/.made
+	PYTHONPATH=tests $(BIN)/python -P benchmarks/python_peers.py --peers $(VENV)-peers $(PEERS_ARGS)
+
+# A client that cannot be installed is no error here: its rows say why they are skipped.
+$(VENV)-peers/.made: benchmarks/peers_requirements.txt | $(VENV)/.made
+	@echo "Making $(VENV)-peers with Kafka's clients for Python: a minute, once"
+	@$(BIN)/python -m venv --clear $(VENV)-peers
+	@$(VENV)-peers/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< \
+		&& touch $@ || true
 
 $(VENV)/spark_classes.jsa: | $(VENV)/.dev
 	@echo "Compiling Spark for the tests: 30 seconds, once"

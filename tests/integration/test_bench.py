@@ -71,6 +71,16 @@ def test_a_benchmark_of_the_source_tree_writes_its_rows(name: str, tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_peers_that_are_not_there_are_skipped_with_the_reason(tmp_path: Path) -> None:
+    """The rows of rocketray alone: its programs write and read all that they are asked for."""
+    nowhere = str(tmp_path / "nowhere")
+    printed = measured([str(ROOT / "benchmarks" / "python_peers.py"), "--peers", nowhere], tmp_path)
+    rows = [line for line in printed.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 13
+    assert all("skipped: there is no " in row and " k/s, " in row for row in rows)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("is_interrupted", [False, True])
 def test_several_machines_are_measured_and_no_process_stays(
     is_interrupted: bool, tmp_path: Path

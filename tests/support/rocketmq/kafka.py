@@ -47,6 +47,7 @@ class KafkaBroker:
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": work / "logs",
             "num.partitions": partitions,
+            "group.initial.rebalance.delay.ms": 0,  # as in the properties that Kafka ships
             "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
@@ -62,6 +63,11 @@ class KafkaBroker:
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
         self._wait(port)
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
 
     def _wait(self, port: int) -> None:
         def answer() -> None:
