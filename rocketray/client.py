@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.client.connection import Connection
-from rocketray.broker.filtering.filter_advice import doubts
+from rocketray.actors.client.connected_client import ConnectedClient, open_transport
+from rocketray.base.cluster import chosen_node
 from rocketray.errors import StreamError
 from rocketray.filters.filter_name import FilterName
 from rocketray.filters.subscription import Subscription
@@ -24,12 +24,13 @@ _LOG = logging.getLogger(__name__)
 _PLACE = ("data", "cluster", "ray_address")  # a mistyped option may stand for one of these, too
 
 
-class Client(Connection):
+class Client(ConnectedClient):
     """A connection for queries and administration, which connects at once.
 
-    ``Client(data)`` uses the node on that directory, on this machine. ``Client(cluster=name)`` uses
-    the cluster of that name on the Ray at *ray_address*, from any of its machines; the address is
-    by default that of RAY_ADDRESS, or of the Ray that was started on this machine.
+    ``Client(data)`` uses the node on that directory, on this machine, over the node's own socket.
+    ``Client(cluster=name)`` uses the cluster of that name on the Ray at *ray_address*, from any of
+    its machines; the address is by default that of RAY_ADDRESS, or of the Ray that was started on
+    this machine.
     """
 
     def __init__(
@@ -39,9 +40,7 @@ class Client(Connection):
         cluster: str | None = None,
         ray_address: str | None = None,
     ) -> None:
-        found = Connection.open(data, cluster=cluster, ray_address=ray_address)
-        super().__init__(found.data, found.cluster, found.node)
-        self._stay()
+        super().__init__(open_transport(chosen_node(data, cluster, ray_address)))
         self._doubted: set[tuple[str, Subscription]] = set()
 
     def consumer(
@@ -80,9 +79,16 @@ class Producer(NodeProducer):
     ) -> None:
         """Connect as :class:`Client` does; the options are those of :class:`ProducerOptions`."""
         batch_settings(options, _PLACE)  # checked before anything is opened
-        connection = Connection.open(data, cluster=cluster, ray_address=ray_address)
-        super().__init__(connection, **options)
-        connection.keep(self)
+        self._transport = open_transport(chosen_node(data, cluster, ray_address))
+        super().__init__(ConnectedClient(self._transport), **options)
+        self._transport.keep(self)
+
+    def close(self) -> None:
+        """Flush and release everything; raises as :meth:`flush`, and is closed nevertheless."""
+        try:
+            super().close()
+        finally:
+            self._transport.close()
 
 
 class AsyncProducer(NodeAsyncProducer):
@@ -102,10 +108,10 @@ class AsyncProducer(NodeAsyncProducer):
         super().__init__(partial(Producer, data, **place, **options))
 
 
-def _warn_of_doubts(node: Connection, group: str, topic: str, subscription: Subscription) -> None:
+def _warn_of_doubts(node: Client, group: str, topic: str, subscription: Subscription) -> None:
     """Log doubts about a filter, as apps and commands do; unreadable files are no error here."""
     try:
-        for line in doubts(node.files("comparing a filter"), [topic], subscription):
+        for line in node.doubts([topic], subscription):
             _LOG.warning("group %s: %s", group, line)
     except (StreamError, OSError) as error:
         _LOG.debug("the filter of group %s was not compared with messages: %s", group, error)

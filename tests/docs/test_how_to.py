@@ -21,7 +21,7 @@ from support.nodes.local_node import LocalNode
 from support.nodes.serving_node import serving
 
 import rocketray as rr
-from rocketray.actors.client.local_client import LocalClient
+from rocketray.actors.client.connected_client import LocalClient
 from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.testing import Broker, Clock

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from os import getuid
 from pathlib import Path
-from typing import Any, Concatenate
+from typing import TYPE_CHECKING, Any, Concatenate
 
 from rocketray import __version__
 from rocketray.errors import ActorError, NodeNotRunningError
@@ -43,6 +43,9 @@ from rocketray.runtime.files.private_files import is_own_directory, open_to_othe
 from rocketray.runtime.one_process import OfOneProcess
 
 from .node_process_api import NODE_PROCESS
+
+if TYPE_CHECKING:
+    from rocketray.messaging.producers.producer import NodeProducer
 
 _HELLO_S = 2.0  # then the caller joins Ray, which takes as long: a busy process is not waited for
 _HELLO_MAX_BYTES = 64 * 1024  # of a release, a directory and a name
@@ -134,6 +137,9 @@ class LocalTransport(OfOneProcess, what="client"):
     def has_files(self, disk: str) -> bool:
         """Return the same as :meth:`is_local`: a process on the machine can read the files."""
         return self.is_local(disk)
+
+    def keep(self, _: NodeProducer) -> None:
+        """Do nothing: a call shows that the node has ended."""
 
     def close(self) -> None:
         self._link.close()

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from rocketray.errors import NodeNotRunningError, StreamError
 from rocketray.messaging.api.node_client import NodeClient
 
-from .local_client import LocalClient
+from .connected_client import LocalClient
 from .local_transport import open_local
 
 _T = TypeVar("_T")

@@ -6,10 +6,12 @@ Errors of ours are raised here as they were raised there.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Concatenate
+from typing import TYPE_CHECKING, Any, Concatenate
+from weakref import WeakSet
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.names import disk_words
@@ -48,6 +50,9 @@ from .actor_names import actor_or_none, find_actor
 from .client_ray import CLIENT_RAY
 from .node_api import NODE
 
+if TYPE_CHECKING:
+    from rocketray.messaging.producers.producer import NodeProducer
+
 WAITING_GROUP = {"waiting": 16}
 """Ray's concurrency group for calls that wait for other actors: its name and threads.
 
@@ -61,6 +66,20 @@ _LOOK_S = 1.0
 _WITHOUT_GCS_S = 5.0
 
 
+_TRANSPORTS: WeakSet[RayTransport] = WeakSet()
+"""Those of this process, for :func:`lose_node`."""
+
+
+os.register_at_fork(after_in_child=_TRANSPORTS.clear)  # a fork has no Ray: none can be lost there
+
+
+def lose_node(data: Path, error: StreamError) -> None:
+    """Have every client of this process of the node on *data* raise *error* from now on."""
+    for transport in list(_TRANSPORTS):
+        if transport.coordinator_data == data:
+            transport.lose(error)
+
+
 class RayTransport(OfOneProcess, what="client"):
     """Calls to the actors of the node on one data directory; safe to use from several threads."""
 
@@ -68,18 +87,29 @@ class RayTransport(OfOneProcess, what="client"):
         self, data: Path, cluster: str = DEFAULT_CLUSTER, node: Mapping[str, Any] | None = None
     ) -> None:
         """Find the coordinator on the Ray that is joined; *node* is the content of node.json."""
-        self._data = data
-        self._cluster = cluster
+        self.coordinator_data = data
+        self.cluster = cluster
         self.node = node
         """The content of node.json, or None if the node was found by the name of its cluster."""
         self._known: tuple[str, set[str]] = "", set()  # a session with Ray, and actors' names
         self._are_local: dict[str, Mapping[str, bool]] = {}  # by session with Ray, and by disk
         self._left: StreamError | None = None
+        self._producers: WeakSet[NodeProducer] = WeakSet()
         find_actor(cluster, COORDINATOR_NAME)
+        _TRANSPORTS.add(self)
 
     def lose(self, error: StreamError) -> None:
         """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""
         self._left = error
+        for producer in list(self._producers):
+            producer.lose(error)
+
+    def keep(self, producer: NodeProducer) -> None:
+        """Have *producer* told when the node is lost."""
+        self._producers.add(producer)
+
+    def close(self) -> None:
+        """Do nothing: Ray stays joined, for other clients."""
 
     def call(self, endpoint: Endpoint[Any], method: str, *arguments: Any, **options: Any) -> Any:
         declared = method_of(endpoint.interface, method)
@@ -120,7 +150,7 @@ class RayTransport(OfOneProcess, what="client"):
         if name not in known:  # Ray asks the GCS for it
             _check_gcs(name)
         self._open_gateway(name)
-        actor = find_actor(self._cluster, name)
+        actor = find_actor(self.cluster, name)
         known.add(name)
         return _begin(actor, endpoint, method, *arguments, **options)
 
@@ -134,7 +164,7 @@ class RayTransport(OfOneProcess, what="client"):
     def _open_gateway(self, name: str) -> None:
         """Have the gateway of that name started, if it is one and does not run."""
         disk = disk_in(name)
-        if name == on_disk(GATEWAY_NAME, disk) and actor_or_none(self._cluster, name) is None:
+        if name == on_disk(GATEWAY_NAME, disk) and actor_or_none(self.cluster, name) is None:
             client_of(self, NODE).open_gateway(disk)
 
     def _check(self) -> None:
@@ -147,7 +177,7 @@ class RayTransport(OfOneProcess, what="client"):
         try:
             return self._answer(reference, endpoint)
         except RayTaskError as error:
-            raise raised_there(error, self._data) from None
+            raise raised_there(error, self.coordinator_data) from None
         except RayError as error:  # an actor or its result is unavailable, or it times out
             raise ShardUnavailableError(f"actor {endpoint.actor}", str(error)) from error
 
@@ -184,7 +214,7 @@ class RayTransport(OfOneProcess, what="client"):
     def _is_away(self, disk: str) -> bool:
         """Return whether the coordinator says that a disk does not answer."""
         try:
-            call = begin(self._cluster, DISKS, DisksApi.reports)
+            call = begin(self.cluster, DISKS, DisksApi.reports)
             reports: Mapping[str, DiskReport] = ray.get(call, timeout=_LOOK_S)
         except (RayError, ShardUnavailableError):
             return False  # that is not known

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 from rocketray.runtime.calls.endpoint import (
@@ -24,6 +24,9 @@ from rocketray.runtime.calls.endpoint import (
 from rocketray.runtime.one_process import OfOneProcess
 
 from .local_transport import LocalTransport, open_local
+
+if TYPE_CHECKING:
+    from rocketray.messaging.producers.producer import NodeProducer
 
 _FoundT = TypeVar("_FoundT")
 _SILENCE_MAX_S = CALL_TIMEOUT_S + 5.0  # the node's process waits less for an actor
@@ -72,6 +75,9 @@ class ReconnectingTransport(OfOneProcess, what="client"):
 
     def has_files(self, disk: str) -> bool:
         return self.is_local(disk)
+
+    def keep(self, _: NodeProducer) -> None:
+        """Do nothing: a call shows that the node has ended."""
 
     def close(self) -> None:
         """End the connections; one with a call under way ends after it."""

@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from rocketray.actors.client.connection import Connection, lose_node
-from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport, lose_node
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.data_directory import data_directory
 from rocketray.broker.disks.disks_api import DISKS
@@ -389,7 +389,7 @@ class Node(OfOneProcess, what="node", ends=("stop", "_lost")):
             NodeNotRunningError: its Ray is lost.
         """
         self._check_ray()
-        return Connection(self._first_data, self._home.cluster)
+        return Connection(RayTransport(self._first_data, self._home.cluster))
 
     def stop(self) -> None:
         """Stop all actors; all their data is on disk on return.

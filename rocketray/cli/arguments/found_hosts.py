@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def apps_of(node: NodeClient) -> AppsApi:
     """Return the calls about the apps of *node*; Ray is used only if the client has joined it."""
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.connected_client import LocalClient
     from rocketray.hosting.apps_api import APPS
     from rocketray.runtime.calls.endpoint import client_of
 

@@ -30,8 +30,8 @@ from rocketray.cli.terminal.waiting import waiting
 from rocketray.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rocketray.actors.client.connected_client import LocalClient
     from rocketray.actors.client.connection import Connection
-    from rocketray.actors.client.local_client import LocalClient
     from rocketray.actors.client.node_connections import NodeConnections
 
     AskedClient = LocalClient | Connection
@@ -85,7 +85,7 @@ def ask(data: Path, *, stays: bool = False) -> AskedClient:
     On the node's machine it uses the node's own socket, without Ray; else it connects. A command
     that *stays* continues when the node is started again. Raises as :func:`connect`.
     """
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.connected_client import LocalClient
     from rocketray.actors.client.local_transport import open_local
     from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 
@@ -110,7 +110,7 @@ def node_connections(data: Path) -> NodeConnections[AskedClient]:
         opened[:] = [ask(data)]
         return opened[0]
 
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.connected_client import LocalClient
 
     opened: list[AskedClient] = []
     return NodeConnections(open_again)

@@ -218,7 +218,7 @@ def tell_note(note: str) -> None:
 
 def tell_doubts_of(node: AskedClient, topics: Iterable[str], subscription: Subscription) -> None:
     """Do the same on the node's machine; on others the messages are not at hand."""
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.connected_client import LocalClient
 
     if isinstance(node, LocalClient):
         for line in node.doubts([*topics], subscription):

@@ -198,7 +198,7 @@ def _newest_ms(data: Path) -> int | None:
 
 
 def _node_ms(data: Path) -> int | None:
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.connected_client import LocalClient
     from rocketray.actors.client.local_transport import open_local
 
     transport = open_local(data.resolve())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.connected_client import LocalClient
     from rocketray.broker.retries.dead_letter_api import LetterBox
     from rocketray.cli.arguments.node import AskedClient
     from rocketray.filters.subscription import Subscription
@@ -182,6 +182,6 @@ def _redrive(
 
 def _has_no_ray(node: AskedClient) -> TypeIs[LocalClient]:
     """Return whether the node's process reads the letters, so that this one need not."""
-    from rocketray.actors.client.local_client import LocalClient
+    from rocketray.actors.client.connected_client import LocalClient
 
     return isinstance(node, LocalClient)

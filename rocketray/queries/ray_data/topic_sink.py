@@ -14,11 +14,12 @@ import ray.data
 from ray.data.block import Block, BlockAccessor
 from ray.data.datasource import Datasink
 
+from rocketray.actors.client.connection import Connection
 from rocketray.base.ack_mode import AckMode, check_ack
 from rocketray.base.cluster import chosen_node
 from rocketray.base.meant import refuse_unknown
 from rocketray.base.names import check_topic
-from rocketray.client import Client, Producer
+from rocketray.client import Producer
 from rocketray.errors import NodeNotRunningError
 from rocketray.store.batches.table_columns import check_names
 from rocketray.store.batches.taken_on import taken_on_column
@@ -63,7 +64,7 @@ class TopicSink(Datasink):  # type: ignore[misc]  # Ray has no types
         self._topic = check_topic(topic)
         self._ack = check_ack(options.get("ack"))
         self._property_columns = tuple(options.get("property_columns", ()))
-        with Client(**self._place) as client:
+        with Connection.open(**self._place) as client:
             _check_ray(client)
             client.topics.get(topic)
 
@@ -131,13 +132,13 @@ def _taken_on(table: pa.Table) -> pa.Table:
     )
 
 
-def _check_ray(client: Client) -> None:
+def _check_ray(client: Connection) -> None:
     """Raise :class:`NodeNotRunningError` if the node's Ray is not the one of this process."""
     joined = ray.get_runtime_context().gcs_address
     wanted = joined if client.node is None else client.node["address"]
     if joined != wanted:
         raise NodeNotRunningError(
             f"the node on {client.data} runs in the Ray at {wanted}, and this process has joined "
-            f"the one at {joined}: write in a process without another Ray, in which read_topic, or "
-            "any Client of the node, joins the node's"
+            f"the one at {joined}: write in a process without another Ray: there, this "
+            "and read_topic join the node's"
         )

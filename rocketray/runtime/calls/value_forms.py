@@ -75,6 +75,7 @@ class CallForm:
         self._name = method.__name__
         self._signature = inspect.signature(method)
         self._places: dict[str, ValueForm] = {}
+        self._rest: ValueForm | None = None
         self._options: dict[str, ValueForm] = {}
         # From 1 on: an interface declares methods, and no caller sends ``self``.
         for name, parameter in [*self._signature.parameters.items()][1:]:
@@ -83,6 +84,8 @@ class CallForm:
                 self._options |= _forms_of(named)
             elif parameter.kind is parameter.KEYWORD_ONLY:
                 self._options[name] = form_of(hints[name])
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                self._rest = form_of(hints[name])
             else:
                 self._places[name] = form_of(hints[name])
         self.result = form_of(hints["return"])
@@ -93,7 +96,7 @@ class CallForm:
             bound = self._signature.bind(None, *arguments, **options)
             bound.apply_defaults()
             arguments, options = bound.args[1:], bound.kwargs
-        given = zip(arguments, self._places.values(), strict=True)
+        given = zip(arguments, self._forms(len(arguments)), strict=True)
         places = [form.write(value) for value, form in given]
         return [places, {name: self._options[name].write(options[name]) for name in options}]
 
@@ -106,12 +109,18 @@ class CallForm:
         """
         try:
             places, options = _several(sent, 2)
-            values = zip(self._places.values(), _several(places, len(self._places)), strict=True)
+            forms = self._forms(len(places) if isinstance(places, list) else 0)
+            values = zip(forms, _several(places, len(forms)), strict=True)
             return [form.read(value) for form, value in values], _read_named(self._options, options)
         except StreamError:
             raise
         except ValueError as error:
             raise ConfigError(f"the arguments of {self._name} are invalid: {error}") from None
+
+    def _forms(self, count: int) -> list[ValueForm]:
+        """Return the forms of *count* arguments, or of as many as the method takes at least."""
+        forms = [*self._places.values()]
+        return forms if self._rest is None else forms + [self._rest] * (count - len(forms))
 
 
 @cache  # get_type_hints evaluates every annotation of the method: once is enough

@@ -26,7 +26,7 @@ from support.models.verdict import Death, Offsets, chronicle
 from support.programs.noting_producer import send_all
 
 from rocketray.actors.client.actor_names import find_actor
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.connected_client import ConnectedClient
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.names import QueuesPerProcess
 from rocketray.broker.retries.retry_records import retry_topic
@@ -73,7 +73,7 @@ class Fleet:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ConnectedClient,
         random: Random,
         queues_per_process: QueuesPerProcess = None,
         directory: Path | None = None,

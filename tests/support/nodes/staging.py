@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.connected_client import ConnectedClient
 from rocketray.broker.fetching.read_plan import Range, ReadPlan
 from rocketray.broker.fetching.reading import read_part
 from rocketray.filters.subscription import Subscription
@@ -81,7 +81,7 @@ def settle(broker: Broker) -> None:
     raise AssertionError(broker.node.staging.overview(1))
 
 
-def stored_bodies(connection: Connection, topic: str) -> Counter[str]:
+def stored_bodies(connection: ConnectedClient, topic: str) -> Counter[str]:
     """Return the bodies of all messages of a topic of a real node, and how often each is there."""
     keys = [(topic, queue_id) for queue_id in range(connection.topics.get(topic).queues)]
     looked = connection.ranges.look(keys)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.client.local_client import LocalClient
+from rocketray.actors.client.connected_client import LocalClient
 from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 from rocketray.errors import ForkedError
 from rocketray.messaging.producers.producer import NodeProducer

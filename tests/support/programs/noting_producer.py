@@ -16,7 +16,7 @@ from support.harness.patience import at_last
 from support.models.history import Told
 from support.nodes.transactions import begin
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.connected_client import ConnectedClient
 from rocketray.client import Client
 from rocketray.errors import StoreFullError, StreamError
 from rocketray.messaging.producers.batch import SendResult
@@ -89,12 +89,14 @@ class NotingProducer:
         os.write(self._notes, f"{number} {told} {queue_id} {queue_offset}\n".encode())
 
 
-def begin_to_send(node: Connection) -> NodeProducer:
+def begin_to_send(node: ConnectedClient) -> NodeProducer:
     """A producer that may send in transactions."""
     return node.producer(group="senders", check=lambda _: "unknown", timeout_s=60.0)
 
 
-def send_all(node: Connection, place: tuple[str, str], numbers: range, pause_ms: int = 0) -> None:
+def send_all(
+    node: ConnectedClient, place: tuple[str, str], numbers: range, pause_ms: int = 0
+) -> None:
     """Send numbers to a topic, and note them in a file; a pause after each thousand."""
     topic, notes = place
     with begin_to_send(node) as producer:

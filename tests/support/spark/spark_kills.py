@@ -31,7 +31,7 @@ from support.nodes.nemesis import Nemesis, NodeProcess
 from support.nodes.staging import stored_bodies
 from support.programs.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.connected_client import ConnectedClient
 from rocketray.broker.fetching.bounds import QueuePages
 from rocketray.client import Client
 from rocketray.messaging.producers.producer import NodeProducer
@@ -66,7 +66,9 @@ ALL = (
 class KilledCopies:
     """The copies, and the strikes at what makes them."""
 
-    def __init__(self, connection: Connection, random: Random, node: NodeProcess | None) -> None:
+    def __init__(
+        self, connection: ConnectedClient, random: Random, node: NodeProcess | None
+    ) -> None:
         """Make the topics, and the fleet; an app's hosts and the *node* may be struck if it is given."""
         self._connection, self._random = connection, random
         root = connection.data.parent

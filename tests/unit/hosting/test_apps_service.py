@@ -12,7 +12,7 @@ from support.nodes.local_node import LocalNode
 from support.nodes.serving_node import serving
 
 from rocketray.actors.client.client_ray import CLIENT_RAY
-from rocketray.actors.client.local_client import LocalClient
+from rocketray.actors.client.connected_client import LocalClient
 from rocketray.actors.client.local_transport import open_local
 from rocketray.cli.arguments.found_hosts import apps_of
 from rocketray.cli.nodes.console_command import host_records

@@ -14,7 +14,7 @@ from support.nodes.local_node import LocalNode
 from support.nodes.serving_node import serving
 
 from rocketray.actors.client import reconnecting_transport
-from rocketray.actors.client.local_client import LocalClient
+from rocketray.actors.client.connected_client import LocalClient
 from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
 from rocketray.errors import (
     ConfigError,

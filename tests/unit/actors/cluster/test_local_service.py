@@ -21,13 +21,14 @@ from support.nodes.serving_node import serving
 
 from rocketray import __version__
 from rocketray.actors.client import local_transport
-from rocketray.actors.client.local_client import LocalClient
-from rocketray.actors.client.local_transport import open_local
+from rocketray.actors.client.connected_client import LocalClient
+from rocketray.actors.client.local_transport import LocalTransport, open_local
 from rocketray.actors.cluster import local_service
 from rocketray.actors.cluster.local_service import LocalService
 from rocketray.broker.retries.retry_records import dead_lettered
 from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
 from rocketray.messaging.api.node_client import NodeClient, lag_of
 from rocketray.runtime.calls import local_frames
 from rocketray.runtime.files.paths import local_socket
@@ -153,6 +154,22 @@ def test_a_producer_stores_and_delays_messages(node: LocalNode, client: LocalCli
     assert stored.offset_message_id == sent.offset_message_id
     assert delayed.recall_handle is not None
     assert client.delays.recall(delayed.recall_handle)
+
+
+@pytest.mark.parametrize("size", [10, 70_000, 900_000])
+def test_a_batch_that_goes_by_a_call_is_stored(
+    node: LocalNode, client: LocalClient, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a time without an answer over the ring; larger batches go in pieces."""
+    monkeypatch.setattr(LocalTransport, "is_local", lambda *_: False)
+    node.topics.ensure("T", 1)
+    with client.producer() as producer:
+        sent = producer.send("T", os.urandom(size))
+        assert sent.queue_offset == 0
+        assert (
+            producer.send_many("T", [Message("T", b"a"), Message("T", b"b")])[1].queue_offset == 2
+        )
+    assert [len(one.body) for one in node.stored("T")] == [size, 1, 1]
 
 
 def test_errors_come_as_they_were_raised(client: LocalClient) -> None:

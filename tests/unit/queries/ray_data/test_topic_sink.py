@@ -29,6 +29,10 @@ class Noting:
         self.node = {"address": self.address} if self.data else None
         self.topics = SimpleNamespace(get=str)
 
+    @classmethod
+    def open(cls, **place: Any) -> Self:
+        return cls(**place)
+
     def send_many(self, topic: str, table: pa.Table, **options: Any) -> None:
         self.sent.append((topic, table.to_pylist(), options))
 
@@ -46,7 +50,7 @@ def noting(monkeypatch: pytest.MonkeyPatch) -> type[Noting]:
 
     OfThisTest.sent = []
     context = SimpleNamespace(gcs_address=JOINED)
-    monkeypatch.setattr(topic_sink, "Client", OfThisTest)
+    monkeypatch.setattr(topic_sink, "Connection", OfThisTest)
     monkeypatch.setattr(topic_sink, "Producer", OfThisTest)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
     return OfThisTest

@@ -200,6 +200,22 @@ def test_the_arguments_of_a_call_arrive_as_they_were_given() -> None:
         form.write(["Trade", [], "more"], {})
 
 
+class PiecesApi(Protocol):
+    def store(self, name: str, *pieces: bytes, size: int = 0) -> int: ...
+
+
+@pytest.mark.parametrize("pieces", [[], [b"a"], [b"a", b"\0", b""]])
+def test_any_number_of_arguments_of_one_type_arrive(pieces: list[bytes]) -> None:
+    form = CallForm(PiecesApi.store)
+    asked = sent(form.write(["T", *pieces], {"size": 3}))
+    assert form.read(asked) == (["T", *pieces], {"size": 3})
+    with pytest.raises(ValueError, match="4 is no"):
+        form.write(["T", *pieces, 4], {})
+    for wrong in ([], [4], ["T", *pieces, 4]):
+        with pytest.raises(ConfigError, match="store"):
+            form.read([wrong, {"size": 3}])
+
+
 @pytest.mark.parametrize(
     "asked", [None, [], [["Trade"], {}], [["Trade", []], {"speed": 1}], [[1, []], {}], [[], {}, 1]]
 )
