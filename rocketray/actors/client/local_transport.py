@@ -1,4 +1,4 @@
-"""The transport of calls over a node's own socket: for commands on its machine, without Ray.
+"""The transport of calls over a node's own socket: for clients on its machine, without Ray.
 
 A process that joins Ray needs two seconds for that, a call over the socket a millisecond. The
 process that runs the node answers (cluster/local_service.py): it passes calls on to the actors.
@@ -74,9 +74,9 @@ def open_local(data: Path, silence_max_s: float | None = None) -> LocalTransport
     if hello.get("rocketray") != __version__:
         link.close()
         raise ActorError(
-            f"the node on {data} is of release {hello.get('rocketray')!r:.40}, and this command of "
-            f"{__version__!r}; use the command of that release, or start the node again with "
-            f"this one: rocketray start --data {data}"
+            f"the node on {data} is of release {hello.get('rocketray')!r:.40}, and this process has "
+            f"{__version__!r}; use that release here, or start the node again with this one: "
+            f"rocketray start --data {data}"
         )
     return LocalTransport(data, link, hello)
 

@@ -1,4 +1,4 @@
-"""The service of a node's own socket: commands on its machine ask it, and need not join Ray.
+"""The service of a node's own socket: clients on its machine ask it, and need not join Ray.
 
 The process that runs the node listens. Each connection has a thread, which passes one call after
 the other to the node's actors (local_frames.py has the frames). RUNTIME, the directory of the
@@ -58,7 +58,7 @@ from rocketray.services.admin.dead_letter_service import DeadLetterService
 from rocketray.services.explaining.explanation import Explanation
 
 _LOG = logging.getLogger(__name__)
-_CONNECTIONS_MAX = 128  # a command that consumes keeps one, or two
+_CONNECTIONS_MAX = 512  # a client keeps one or two; each has a thread here, and an open file
 _HELLO_S = 10.0  # a process that connects and says nothing has one of the connections for so long
 _RETRY_S = 1.0  # after a connection that could not be accepted, as for too many open files
 _INTERFACES: dict[str, type] = {
@@ -87,7 +87,7 @@ _OF_APPS = "rocketray.hosting.apps_service"
 
 
 def open_service(data: Path, connection: Connection) -> LocalService | None:
-    """Open the socket of the node on *data*; None if it cannot be: then commands join Ray."""
+    """Open the socket of the node on *data*; None if it cannot be: then clients join Ray."""
     here: dict[type, object] = {
         NodeProcessApi: NodeProcess(connection),
         DeadLettersApi: DeadLetterService(connection),
@@ -97,7 +97,7 @@ def open_service(data: Path, connection: Connection) -> LocalService | None:
         later = {"AppsApi": partial(_load, _OF_APPS, connection.cluster)}
         return LocalService(data, connection.transport, here, hello, later)
     except OSError as error:
-        _LOG.info("commands have to join Ray, as %s: %s", local_socket(data), error)
+        _LOG.info("clients have to join Ray, as %s: %s", local_socket(data), error)
         return None
 
 
@@ -175,14 +175,14 @@ class LocalService:
                 self._free.release()
                 if self._is_closed.wait(_RETRY_S):
                     return
-                _LOG.warning("a command cannot be served, and has to join Ray: %s", error)
+                _LOG.warning("a client cannot be served, and has to join Ray: %s", error)
                 continue
             self._links.add(link)
             try:
                 thread = threading.Thread(target=self._serve, args=[link], daemon=True)
                 thread.start()
             except RuntimeError as error:  # too many threads; the next command may find room
-                _LOG.warning("a command cannot be served, and has to join Ray: %s", error)
+                _LOG.warning("a client cannot be served, and has to join Ray: %s", error)
                 self._links.discard(link)
                 link.close()
                 self._free.release()
@@ -192,7 +192,7 @@ class LocalService:
             with link:
                 self._answer_all(link)
         except (OSError, FrameError) as error:
-            _LOG.debug("a command's connection ended: %s", error)
+            _LOG.debug("a client's connection ended: %s", error)
         finally:
             self._links.discard(link)
             self._free.release()
@@ -220,7 +220,7 @@ class LocalService:
         except (StreamError, OSError) as error:
             return {"error": error_to_json(error)}
         except Exception as error:  # noqa: BLE001  # else no log has its traceback
-            _LOG.exception("a command's call failed: %r", request.get("method"))
+            _LOG.exception("a client's call failed: %r", request.get("method"))
             text = f"the node failed at {request.get('method')!r:.40}: {error!r:.200}; "
             return {"error": error_to_json(StreamError(f"{text}its log has the traceback"))}
 

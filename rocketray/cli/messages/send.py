@@ -18,7 +18,7 @@ import typer
 from rocketray.base.ack_mode import ACK_PROMISES, AckMode
 from rocketray.cli.arguments.line_format import LineFormatOption
 from rocketray.cli.arguments.lookup_options import parse_time_ms
-from rocketray.cli.arguments.node import ask, connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import DATA_DEFAULT, CommonOptions, DataOption, TopicArgument
 from rocketray.cli.terminal.lines import parse_object, read_lines
 from rocketray.cli.terminal.output import as_time, print_json, print_line
@@ -164,7 +164,7 @@ def send(
     }
     outgoing = None if read is not None else _by_hand(topic, fields)
     with (
-        (ask if read is None else connect)(common.data) as connection,
+        ask(common.data, stays=read is not None) as connection,
         connection.producer(ack=ack, compression=compression) as producer,
     ):
         if read is not None:

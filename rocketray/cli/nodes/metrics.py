@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.cli.arguments.node import ask, connect
+from rocketray.cli.arguments.node import ask
 from rocketray.cli.arguments.options import (
     DATA_DEFAULT,
     DataOption,
@@ -70,7 +70,7 @@ def metrics(
         with ask(data) as node:
             print_line(_printed(node))
         return
-    with connect(data, stays=True) as connection, stop_signals() as signals:
+    with ask(data, stays=True) as connection, stop_signals() as signals:
         endpoint = MetricsEndpoint(lambda: metrics_of(connection), access)
         progress(f"metrics at {endpoint.url}; Ctrl-C stops")
         signals.event.wait()

@@ -242,7 +242,9 @@ def test_another_release_is_named(
 ) -> None:
     del service
     monkeypatch.setattr(local_transport, "__version__", "9.8.7")
-    with pytest.raises(ActorError, match=r"is of release '0\.1\.0', and this command of '9\.8\.7'"):
+    with pytest.raises(
+        ActorError, match=r"is of release '0\.1\.0', and this process has '9\.8\.7'"
+    ):
         open_local(node.data)
 
 
