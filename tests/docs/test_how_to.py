@@ -21,9 +21,7 @@ from support.nodes.local_node import LocalNode
 from support.nodes.serving_node import serving
 
 import rocketray as rr
-from rocketray.actors.client.connected_client import LocalClient
-from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
-from rocketray.messaging.producers.producer import NodeProducer
+from rocketray.client import Producer
 from rocketray.testing import Broker, Clock
 
 Load = Callable[[str], ModuleType]
@@ -73,13 +71,6 @@ def test_a_web_service_stores_an_order_before_it_responds(broker: Broker, load: 
     assert len(broker.stored("WebOrders")) == 1
 
 
-def _producer_over_socket(data: Path) -> NodeProducer:
-    """Return a producer of a process that is not the node's."""
-    transport = ReconnectingTransport.open(data)
-    assert transport is not None
-    return LocalClient(transport).producer()
-
-
 @pytest.mark.proves(
     "durability",
     "A fork writes nothing over messages of its parent, ends by itself, and leaves ring, group "
@@ -91,7 +82,8 @@ def test_each_worker_has_a_producer_of_its_own(
     with LocalNode(tmp_path / "data") as node, serving(node), node.producer() as of_master:
         node.topics.ensure("PoolOrders", 1)
         module = load("workers")
-        monkeypatch.setattr(rr, "Producer", partial(_producer_over_socket, node.data))
+        monkeypatch.setattr(rr, "Producer", Producer)
+        monkeypatch.setenv("ROCKETRAY_DATA", str(node.data))
         first = of_master.send("PoolOrders", b"of the master").message_id
         fork = multiprocessing.get_context("fork")
         ids = module.store_all([f"order {number}" for number in range(20)], fork)

@@ -8,34 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-from rocketray.actors.client.connected_client import LocalClient
-from rocketray.actors.client.reconnecting_transport import ReconnectingTransport
+import rocketray as rr
 from rocketray.errors import ForkedError
-from rocketray.messaging.producers.producer import NodeProducer
 
 preload_app = True
 workers = 2
 
 
-def make_producer() -> NodeProducer:
-    """Return a producer over the socket of the node."""
-    transport = ReconnectingTransport.open(Path(os.environ["ROCKETRAY_DATA"]))
-    assert transport is not None
-    return LocalClient(transport).producer()
-
-
-OF_MASTER = make_producer()
+OF_MASTER = rr.Producer()
 OF_MASTER.send("WebOrders", b"of the master")
-OF_WORKER: NodeProducer
+OF_WORKER: rr.Producer
 
 
 def post_fork(_server: Any, _worker: Any) -> None:
     """Make the producer of a worker."""
     global OF_WORKER  # noqa: PLW0603  # of this process
-    OF_WORKER = make_producer()
+    OF_WORKER = rr.Producer()
 
 
 def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
