@@ -93,6 +93,6 @@ async def open_node(place: Path | Cluster) -> AppNode:
 
 
 def _connect(place: Path | Cluster) -> AppNode:
-    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # Ray
+    from rocketray.actors.client.connected_client import open_client  # noqa: PLC0415 - slow
 
-    return Connection.to(place)
+    return open_client(place)

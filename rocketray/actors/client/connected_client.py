@@ -160,6 +160,11 @@ class ConnectedClient(OfOneProcess, NodeClient, what="client"):
         self.close()
 
 
+def open_client(place: Path | Cluster) -> ConnectedClient:
+    """Connect to the node of a directory, or of a cluster; raises as :func:`open_transport`."""
+    return ConnectedClient(open_transport(place))
+
+
 class LocalClient(ConnectedClient):
     """A client on the node's machine that has no Ray, for commands."""
 

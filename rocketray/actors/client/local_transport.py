@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 import stat
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from os import getuid
 from pathlib import Path
@@ -110,6 +111,8 @@ class LocalTransport(OfOneProcess, what="client"):
         """Take a *link* on which the node's *hello* was read."""
         self._data = data
         self._link = link
+        # Of a program that closes nothing, the socket ends with its last user, without a warning.
+        weakref.finalize(self, link.close)
         self._lock = threading.Lock()
         self.coordinator_data = Path(str(hello.get("data", data)))
         self.cluster = str(hello.get("cluster", ""))

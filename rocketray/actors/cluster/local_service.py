@@ -25,7 +25,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.client.node_api import NodeApi
 from rocketray.actors.client.node_process_api import NodeProcessApi
 from rocketray.broker.disks.disks_api import DisksApi
-from rocketray.broker.fetching.range_api import PlaceApi
+from rocketray.broker.fetching.range_api import PlaceApi, RangeApi
 from rocketray.broker.filtering.filter_advice import doubts
 from rocketray.broker.filtering.filter_api import FilterApi
 from rocketray.broker.named_filters.named_filters_api import NamedFiltersApi
@@ -74,6 +74,7 @@ _INTERFACES: dict[str, type] = {
         NodeApi,
         NodeProcessApi,
         PlaceApi,
+        RangeApi,
         SessionsApi,
         ShardApi,
         ShardProcessApi,

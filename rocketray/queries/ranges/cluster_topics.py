@@ -1,11 +1,11 @@
-"""Topics of a cluster, looked up by calls over Ray: the catalog, and the bounds on each disk."""
+"""Topics of a cluster, looked up by calls: the catalog, and the bounds on each disk."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.connected_client import open_client
 from rocketray.base.cluster import Cluster
 from rocketray.broker.fetching.range_api import DiskQueues
 from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, QueueKey
@@ -19,13 +19,13 @@ class ClusterTopics:
     poll_s = 0.05  # a look costs a call for the catalog, and one for each disk
 
     def __init__(self, node: Path | Cluster) -> None:
-        """Join its Ray.
+        """Connect to it.
 
         Raises:
             NodeNotRunningError: it does not run. NodeElsewhereError: it runs on another machine,
                 and *node* is a directory.
         """
-        self._connection = Connection.to(node)
+        self._connection = open_client(node)
         self.where = f"cluster {node.name}" if isinstance(node, Cluster) else str(node)
         self._clients: dict[str, NodeClient] = {}
         self._disks: dict[str, DiskQueues] = {}

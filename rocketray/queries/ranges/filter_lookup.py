@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from rocketray.actors.client.connected_client import open_client
 from rocketray.base.cluster import Cluster
 from rocketray.broker.disks.joined_cluster import read_joined
 from rocketray.broker.named_filters.filter_book import NamedFilter
@@ -32,9 +33,8 @@ def find_filter(node: Path | Cluster | StoreDirectory, topic: str, name: FilterN
         return filters_in(node.path, topic).get(name)
     if isinstance(node, Path) and read_joined(node) is None:
         return filters_in(node, topic).get(name)
-    from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - loads Ray
-
-    return Connection.to(node).named_filters.get(topic, name)
+    with open_client(node) as client:
+        return client.named_filters.get(topic, name)
 
 
 def warn_of_later(

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import closing
 from pathlib import Path
 
+from rocketray.actors.client.connected_client import open_client
 from rocketray.base.cluster import Cluster
 from rocketray.broker.fetching.read_plan import DiskPlace, FetchService
 from rocketray.broker.fetching.service_identity import kept_service
@@ -40,13 +42,8 @@ def find_staging(node: Path | Cluster) -> DiskPlace:
     if kept is not None and _answers(kept):
         _KEPT[node] = kept
         return kept
-    from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - loads Ray
-
-    connection = Connection.to(node)
-    try:
-        _KEPT[node] = connection.ranges.look([]).place
-    finally:
-        connection.close()
+    with closing(open_client(node)) as client:
+        _KEPT[node] = client.ranges.look([]).place
     return _KEPT[node]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import rocketray as rr
+from rocketray.actors.client.connection import Connection
 from rocketray.errors import ForkedError
 
 
@@ -37,15 +38,17 @@ def main(data: Path) -> None:
                 said(lambda: client.topics),
                 said(lambda: member.poll(0.0)),
                 said(lambda: node.connection),
-                said(lambda: rr.Producer(data)),
+                said(lambda: Connection.open(data)),
             ]
+            with rr.Producer(data) as own:  # over the node's socket: it needs no Ray
+                own.send("T", b"of the fork")
             os.write(writes, json.dumps([os.getpid(), found]).encode())
             sys.exit(5)  # through the blocks, the exit handlers and the destructors
         sent = [producer.send("T", b"parent %d" % number) for number in range(200)]
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         after = producer.send("T", b"after")
         taken: list[bytes] = []
-        while len(taken) < 202:
+        while len(taken) < 203:
             for batch in member.poll(1.0):
                 taken += batch.bodies()
                 for message in batch.messages():
@@ -59,6 +62,7 @@ def main(data: Path) -> None:
             "found": found,
             "stored": [taken[offset].decode() for offset in told],
             "count": len(taken),
+            "of the fork": taken.count(b"of the fork"),
         }
         sys.stdout.write(json.dumps(seen) + "\n")
 

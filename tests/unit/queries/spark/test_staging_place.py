@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.client.connection import Connection
 from rocketray.base.cluster import Cluster
 from rocketray.broker.fetching.read_plan import DiskPlace, FetchService
 from rocketray.errors import ShardUnavailableError
@@ -47,7 +46,7 @@ class Services:
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     found = Services()
-    monkeypatch.setattr(Connection, "to", found.connect)
+    monkeypatch.setattr(staging_place, "open_client", found.connect)
     monkeypatch.setattr(staging_place, "StagingClient", found.client)
     with closing(SimpleNamespace(close=staging_place._KEPT.clear)):
         yield found
@@ -81,7 +80,7 @@ def test_a_look_that_fails_leaves_nothing_behind(
         raise ShardUnavailableError("the gateway", "its machine is down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Connection, "to", refuse)
+        patch.setattr(staging_place, "open_client", refuse)
         for _ in range(2):
             with pytest.raises(ShardUnavailableError, match="is down"):
                 find_staging(Cluster("one"))
