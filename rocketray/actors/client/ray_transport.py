@@ -6,17 +6,15 @@ Errors of ours are raised here as they were raised there.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate
-from weakref import WeakSet
+from typing import Any, Concatenate
 
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.names import disk_words
 from rocketray.broker.disks.disks_api import DISKS, DiskReport, DisksApi
-from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.errors import ShardUnavailableError
 from rocketray.runtime.calls.endpoint import (
     CALL_TIMEOUT_S,
     COORDINATOR_NAME,
@@ -35,7 +33,6 @@ from rocketray.runtime.calls.endpoint import (
 )
 from rocketray.runtime.files.node_description import read_description
 from rocketray.runtime.machine import whereabouts
-from rocketray.runtime.one_process import OfOneProcess
 from rocketray.runtime.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
@@ -49,9 +46,7 @@ from rocketray.runtime.ray_process.ray_runtime import (
 from .actor_names import actor_or_none, find_actor
 from .client_ray import CLIENT_RAY
 from .node_api import NODE
-
-if TYPE_CHECKING:
-    from rocketray.messaging.producers.producer import NodeProducer
+from .own_node import ToldTransport
 
 WAITING_GROUP = {"waiting": 16}
 """Ray's concurrency group for calls that wait for other actors: its name and threads.
@@ -66,47 +61,20 @@ _LOOK_S = 1.0
 _WITHOUT_GCS_S = 5.0
 
 
-_TRANSPORTS: WeakSet[RayTransport] = WeakSet()
-"""Those of this process, for :func:`lose_node`."""
-
-
-os.register_at_fork(after_in_child=_TRANSPORTS.clear)  # a fork has no Ray: none can be lost there
-
-
-def lose_node(data: Path, error: StreamError) -> None:
-    """Have every client of this process of the node on *data* raise *error* from now on."""
-    for transport in list(_TRANSPORTS):
-        if transport.coordinator_data == data:
-            transport.lose(error)
-
-
-class RayTransport(OfOneProcess, what="client"):
+class RayTransport(ToldTransport):
     """Calls to the actors of the node on one data directory; safe to use from several threads."""
 
     def __init__(
         self, data: Path, cluster: str = DEFAULT_CLUSTER, node: Mapping[str, Any] | None = None
     ) -> None:
         """Find the coordinator on the Ray that is joined; *node* is the content of node.json."""
-        self.coordinator_data = data
+        super().__init__(data)
         self.cluster = cluster
         self.node = node
         """The content of node.json, or None if the node was found by the name of its cluster."""
         self._known: tuple[str, set[str]] = "", set()  # a session with Ray, and actors' names
         self._are_local: dict[str, Mapping[str, bool]] = {}  # by session with Ray, and by disk
-        self._left: StreamError | None = None
-        self._producers: WeakSet[NodeProducer] = WeakSet()
         find_actor(cluster, COORDINATOR_NAME)
-        _TRANSPORTS.add(self)
-
-    def lose(self, error: StreamError) -> None:
-        """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""
-        self._left = error
-        for producer in list(self._producers):
-            producer.lose(error)
-
-    def keep(self, producer: NodeProducer) -> None:
-        """Have *producer* told when the node is lost."""
-        self._producers.add(producer)
 
     def close(self) -> None:
         """Do nothing: Ray stays joined, for other clients."""
@@ -169,8 +137,7 @@ class RayTransport(OfOneProcess, what="client"):
 
     def _check(self) -> None:
         """Raise the error of every call while there is no Ray."""
-        if self._left is not None:
-            raise self._left
+        self.check_left()
         CLIENT_RAY.check()
 
     def _result(self, reference: Any, endpoint: Endpoint[Any]) -> Any:

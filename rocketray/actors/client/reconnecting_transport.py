@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
+from typing import Any, Concatenate, TypeVar
 
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StreamError
 from rocketray.runtime.calls.endpoint import (
@@ -21,18 +21,15 @@ from rocketray.runtime.calls.endpoint import (
     ResultT,
     run_in_thread,
 )
-from rocketray.runtime.one_process import OfOneProcess
 
 from .local_transport import LocalTransport, open_local
-
-if TYPE_CHECKING:
-    from rocketray.messaging.producers.producer import NodeProducer
+from .own_node import ToldTransport
 
 _FoundT = TypeVar("_FoundT")
 _SILENCE_MAX_S = CALL_TIMEOUT_S + 5.0  # the node's process waits less for an actor
 
 
-class ReconnectingTransport(OfOneProcess, what="client"):
+class ReconnectingTransport(ToldTransport):
     """Connections to the process of the node on *data*; safe to use from several threads."""
 
     @classmethod
@@ -46,7 +43,7 @@ class ReconnectingTransport(OfOneProcess, what="client"):
         return None if first is None else cls(data, first)
 
     def __init__(self, data: Path, first: LocalTransport) -> None:
-        self.coordinator_data = first.coordinator_data
+        super().__init__(first.coordinator_data)
         self.cluster = first.cluster
         self._data = data
         self._lock = threading.Lock()
@@ -76,9 +73,6 @@ class ReconnectingTransport(OfOneProcess, what="client"):
     def has_files(self, disk: str) -> bool:
         return self.is_local(disk)
 
-    def keep(self, _: NodeProducer) -> None:
-        """Do nothing: a call shows that the node has ended."""
-
     def close(self) -> None:
         """End the connections; one with a call under way ends after it."""
         with self._lock:
@@ -86,6 +80,7 @@ class ReconnectingTransport(OfOneProcess, what="client"):
         self._drop_idle()
 
     def _ask(self, question: Callable[[LocalTransport], _FoundT]) -> _FoundT:
+        self.check_left()
         link = self._take()
         try:
             found = question(link)

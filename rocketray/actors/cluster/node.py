@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport, lose_node
+from rocketray.actors.client.own_node import lose_node
+from rocketray.actors.client.ray_transport import WAITING_GROUP, RayTransport
 from rocketray.base.cluster import DEFAULT_CLUSTER
 from rocketray.base.data_directory import data_directory
 from rocketray.broker.disks.disks_api import DISKS
