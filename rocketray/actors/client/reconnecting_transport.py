@@ -1,6 +1,6 @@
-"""The transport of a member over a node's own socket: it continues when the node is started again.
+"""The transport of a program over a node's own socket: it continues when the node is started again.
 
-A member calls from several threads, and a call that waits must not hold up a heartbeat: each call
+A program calls from several threads, and a call that waits must not hold up a heartbeat: each call
 under way has a connection of its own. While the node's process does not answer, calls raise
 :class:`ShardUnavailableError`, as over Ray; each tries to connect again.
 """
