@@ -43,10 +43,11 @@ from rocketray.topology.delivery.isolation import check_isolation
 from rocketray.topology.delivery.outbox import Outboxes
 from rocketray.topology.faust.batch_transport import BatchTransport
 from rocketray.topology.faust.fetcher import FeedFetcher
+from rocketray.topology.values.declarations import Declarations
 from rocketray.topology.values.failure_rules import DecodeErrorPolicy, FailureOptions
 from rocketray.topology.values.fields import MessageFields
 from rocketray.topology.values.group import DeclaredGroups, GroupMembership, make_start
-from rocketray.topology.values.topic import Declarations, StoredMetadata, Topic, Value
+from rocketray.topology.values.topic import StoredMetadata, Topic, Value
 from rocketray.topology.values.wire import group_name
 
 from .agent import Agent
