@@ -208,6 +208,8 @@ class SendResults(Sequence[SendResult]):
     def __getitem__(self, index: slice) -> list[SendResult]: ...
 
     def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        if isinstance(index, int) and len(self._placed) == 1:  # a batch has its messages in order
+            return self._placed[0][0].result(range(self._count)[index])
         found = self._find()[index]
         if isinstance(found, list):
             return [batch.result(at) for batch, at in found]

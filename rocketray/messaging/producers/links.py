@@ -121,9 +121,9 @@ class QueueLinks(OfOneProcess, what="producer"):
         if queue_id is None:
             if sharding_key is None:
                 return self.turns.of_message(config)
-            return _hash_of_key(sharding_key) % config.queues
+            return hash_of_key(sharding_key) % config.queues
         if sharding_key is not None:
-            _hash_of_key(sharding_key)  # raises for an empty key
+            hash_of_key(sharding_key)  # raises for an empty key
         config.check_queue(queue_id)
         return queue_id
 
@@ -359,7 +359,7 @@ def _started(look: Callable[[], None]) -> bool:
 
 
 @lru_cache(maxsize=4096)  # hashing is a Python loop over the key's characters, and keys recur
-def _hash_of_key(sharding_key: str) -> int:
+def hash_of_key(sharding_key: str) -> int:
     if not sharding_key:
         raise InvalidMessageError(
             "sharding_key is empty, and no message can have such a key; give a string, or leave it "

@@ -17,12 +17,12 @@ from rocketray.base.names import check_topic
 from rocketray.base.system_topics import check_open_topic
 from rocketray.broker.retries.deliveries import grouped
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_sharding_key
+from rocketray.store.batches.message_lists import GatheredMessages
 
 from .delayed_messages import place_delayed
 from .given_lists import GivenLists
-from .links import QueueLinks
+from .links import QueueLinks, hash_of_key
 from .parts import Content, Messages, Part, content_of, cut, cut_table
 from .producer_options import EverySend, ManyOptions, check_send, delay_in
 from .queue_selector import select_queue
@@ -97,6 +97,8 @@ def delayed_parts(
 
 def check_messages(topic: str, messages: object) -> None:
     """Raise :class:`InvalidMessageError` unless *messages* is a list of messages of *topic*."""
+    if isinstance(messages, GatheredMessages) and messages.topic == topic:
+        return
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise InvalidMessageError(
             f"the messages are {messages!r:.60}; give a list of rr.Message(topic, body), or a "
@@ -145,7 +147,10 @@ def _message_parts(
             for queue, those in chosen.items()
             for numbers in cut(content, those)
         ]
-    keys = [message.properties.get(SHARDING_KEY) for message in messages]
+    if isinstance(messages, GatheredMessages):  # without a message object for each
+        keys = [properties.get(SHARDING_KEY) for properties in messages.properties]
+    else:
+        keys = [message.properties.get(SHARDING_KEY) for message in messages]
     return _placed(links, topic, content, queue_id, keys if any(keys) else None)
 
 
@@ -175,7 +180,7 @@ def _by_key(
     own_keys = [keys[number] for number in numbers] if keys is not None else []
     if not any(own_keys):
         return [Part(topic, turn, numbers, content, is_free=True)]
-    chosen = (turn if key is None else java_hash_code(key) % queues for key in own_keys)
+    chosen = (turn if key is None else hash_of_key(key) % queues for key in own_keys)
     return [
         Part(topic, queue, those, content)
         for queue, those in grouped(zip(chosen, numbers, strict=True)).items()

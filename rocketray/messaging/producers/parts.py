@@ -68,7 +68,7 @@ Content = Messages | EncodedLists
 def content_of(topic: str, messages: Sequence[Message], form: RecordForm) -> Content:
     """Return messages of *topic* as columns if possible; raise as :class:`Messages`."""
     lists = MessageLists.of(topic, messages)
-    return Messages(messages) if lists is None else lists.encode(form)
+    return Messages([*messages]) if lists is None else lists.encode(form)
 
 
 class Part(NamedTuple):

@@ -391,12 +391,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         Its topic is created with *queues* and *retention* if necessary. The future is done when the
         message is stored as its topic says. Of one that *is_told* Faust tells the sensors.
         """
-        outbox = await self._outboxes.get(None)
+        outbox = self._outboxes.opened(None) or await self._outboxes.get(None)
         if not self.declarations.knows(message.topic):
             await self.declarations.declare(message.topic, queues, retention)
+        if (tracing := self.tracing) is None:
+            return await outbox.put(message, queue_id, delay, is_told=is_told)
         put = partial(outbox.put, queue_id=queue_id, delay=delay, is_told=is_told)
-        tracing = self.tracing
-        return await (put(message) if tracing is None else send_traced(tracing, message, put))
+        return await send_traced(tracing, message, put)
 
     async def flush_sends(self, *, is_commit: bool = True) -> bool:
         """Wait until what was sent is stored, and changes of tables; False if those have to wait.

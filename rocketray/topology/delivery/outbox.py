@@ -21,15 +21,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-
-from faust.types.tuples import TP
 
 from rocketray.base.ack_mode import AckMode
 from rocketray.base.delay import Delay
 from rocketray.base.quantity import counted
-from rocketray.base.recall import RecallHandle
 from rocketray.errors import OwnerFencedError, ShardUnavailableError
 from rocketray.message import Message
 from rocketray.messaging.producers.batch import SendResult, SendResults
@@ -38,6 +34,8 @@ from rocketray.messaging.producers.send_future import SendFuture
 from rocketray.runtime.one_process import OfOneProcess
 from rocketray.topology.connection import AppNode
 from rocketray.topology.values.topic import StoredMetadata
+
+from .shipment import Shipment
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +46,14 @@ WAITING_MAX_MESSAGES = 8 * BATCH_MAX_MESSAGES  # in memory, with their bodies; t
 _RETRY_FOR_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    message: Message
-    queue_id: int | None
-    delay: Delay | None
-    future: asyncio.Future[StoredMetadata]
-    is_told: bool
-    owner_epoch: int
+class _Round:
+    """Messages that are given to the thread together, by destination, in the order of the sends."""
+
+    __slots__ = ("count", "shipments")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shipments: dict[tuple[str, int | None, bool, int], Shipment] = {}
 
 
 Sense = Callable[[Sequence[Message]], Callable[[object], None]]
@@ -75,12 +73,12 @@ class Outbox(OfOneProcess, what="app"):
         self._loop = asyncio.get_running_loop()
         # One thread keeps the order of the sends.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
-        self._waiting: deque[_Pending] = deque()
+        self._rounds: deque[_Round] = deque()
         self._changed = asyncio.Condition()
         self._drainer: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._is_told = False
-        self._put_count = self._settled_count = 0
+        self._put_count = self._taken_count = self._settled_count = 0
 
     async def put(
         self,
@@ -97,15 +95,25 @@ class Outbox(OfOneProcess, what="app"):
         its queue, where only the owner sends to that. The future of an owner that is fenced raises
         :class:`OwnerFencedError`.
         """
-        if len(self._waiting) >= WAITING_MAX_MESSAGES:
+        if self._is_full():
             async with self._changed:
-                await self._changed.wait_for(lambda: len(self._waiting) < WAITING_MAX_MESSAGES)
-        future: asyncio.Future[StoredMetadata] = self._loop.create_future()
-        self._waiting.append(_Pending(message, queue_id, delay, future, is_told, owner_epoch))
+                await self._changed.wait_for(lambda: not self._is_full())
+        filling = self._rounds[-1] if self._rounds else None
+        if filling is None or filling.count >= BATCH_MAX_MESSAGES:
+            filling = _Round()
+            self._rounds.append(filling)
+        place = message.topic, queue_id, delay is not None, owner_epoch
+        shipment = filling.shipments.get(place)
+        if shipment is None:
+            shipment = filling.shipments[place] = Shipment(message.topic, queue_id, owner_epoch)
+        filling.count += 1
         self._put_count += 1
         if self._drainer is None:
             self._drainer = self._loop.create_task(self._drain())
-        return future
+        return shipment.add(message, delay, self._loop, is_told=is_told)
+
+    def _is_full(self) -> bool:
+        return self._put_count - self._taken_count >= WAITING_MAX_MESSAGES
 
     async def flush(self) -> None:
         """Wait until all messages put so far are stored; raise the first failure of its lifetime.
@@ -139,12 +147,13 @@ class Outbox(OfOneProcess, what="app"):
 
     async def _drain(self) -> None:
         try:
-            while self._waiting:
-                count = min(len(self._waiting), BATCH_MAX_MESSAGES)
-                taken = [self._waiting.popleft() for _ in range(count)]
+            while self._rounds:
+                taken = self._rounds.popleft()
+                self._taken_count += taken.count
                 await self._tell()  # there is room
-                await self._send(taken)
-                self._settled_count += count
+                for shipment in taken.shipments.values():
+                    await self._send(shipment)
+                self._settled_count += taken.count
                 await self._tell()  # a flush may be over
         finally:
             self._drainer = None
@@ -153,30 +162,30 @@ class Outbox(OfOneProcess, what="app"):
         async with self._changed:
             self._changed.notify_all()
 
-    async def _send(self, taken: Sequence[_Pending]) -> None:
-        for group in _by_destination(taken):
-            tell = self._begin_telling(group)
-            try:
-                results = await self._store(group)
-            except Exception as error:  # noqa: BLE001  # told to every sender
-                self._failed(group, error)
-                tell(error)
-            else:
-                for pending, result in zip(group, results, strict=True):
-                    _succeed(pending, result)
-                tell(_metadata(group[-1], results[-1]))
+    async def _send(self, shipment: Shipment) -> None:
+        tell = self._begin_telling(shipment)
+        try:
+            results = await self._store(shipment)
+        except Exception as error:  # noqa: BLE001  # told to every sender
+            self._failed(shipment, error)
+            tell(error)
+        else:
+            shipment.settle(results)
+            tell(shipment.metadata(results[-1]))
 
-    def _begin_telling(self, group: Sequence[_Pending]) -> Callable[[object], None]:
-        messages = [] if self._sense is None else [one.message for one in group if not one.is_told]
-        return self._sense(messages) if self._sense and messages else _say_nothing
+    def _begin_telling(self, shipment: Shipment) -> Callable[[object], None]:
+        if self._sense is None:
+            return _say_nothing
+        messages = shipment.untold()
+        return self._sense(messages) if messages else _say_nothing
 
-    async def _store(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
+    async def _store(self, shipment: Shipment) -> Sequence[SendResult]:
         """Send once, in the thread; wait for at most 30 s while the shard is unavailable."""
         end = self._loop.time() + _RETRY_FOR_S
         sent: list[SendFuture[SendResults]] = []
         while True:
             try:
-                return await self._loop.run_in_executor(self._thread, self._call, group, sent)
+                return await self._loop.run_in_executor(self._thread, self._call, shipment, sent)
             except ShardUnavailableError as error:
                 delay = error.retry_after_ms / 1000
                 if self._loop.time() + delay > end:
@@ -184,36 +193,31 @@ class Outbox(OfOneProcess, what="app"):
                 await asyncio.sleep(delay)
 
     def _call(
-        self, group: Sequence[_Pending], sent: list[SendFuture[SendResults]]
+        self, shipment: Shipment, sent: list[SendFuture[SendResults]]
     ) -> Sequence[SendResult]:
         # A repeated call waits for the batch that was begun: begun again, it could be stored twice.
         if not sent:
-            messages = [one.message for one in group]
-            delays = [one.delay for one in group if one.delay is not None]  # of all, or of none
-            topic, queue_id = messages[0].topic, group[0].queue_id
             begin = self._producer.begin_many
-            if epoch := group[0].owner_epoch:
+            if epoch := shipment.owner_epoch:
                 begin = partial(begin, owner_epoch=epoch)
-            sent.append(begin(topic, messages, delays=delays, queue_id=queue_id))
+            topic, messages, delays = shipment.topic, shipment.messages, shipment.delays
+            sent.append(begin(topic, messages, delays=delays, queue_id=shipment.queue_id))
         return sent[0].result()
 
-    def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
-        topic = group[0].message.topic
+    def _failed(self, shipment: Shipment, error: Exception) -> None:
+        topic, count = shipment.topic, len(shipment.messages)
         if isinstance(error, OwnerFencedError):
             logger.warning(
-                "failed to store %s in topic %s: %s", counted(len(group), "change"), topic, error
+                "failed to store %s in topic %s: %s", counted(count, "change"), topic, error
             )
-            if self.on_fenced is not None and group[0].queue_id is not None:
-                self.on_fenced(group[0].queue_id, group[0].owner_epoch)
+            if self.on_fenced is not None and shipment.queue_id is not None:
+                self.on_fenced(shipment.queue_id, shipment.owner_epoch)
         else:
             logger.error(
-                "failed to store %s in topic %s: %s", counted(len(group), "message"), topic, error
+                "failed to store %s in topic %s: %s", counted(count, "message"), topic, error
             )
             self._failure = self._failure or error
-        for pending in group:
-            if not pending.future.done():
-                pending.future.set_exception(error)
-                pending.future.exception()  # logged above, so asyncio need not warn
+        shipment.settle(error)
 
 
 class Outboxes:
@@ -228,6 +232,10 @@ class Outboxes:
         self._opened: dict[AckMode | None, Outbox] = {}
         # Two first sends open one producer.
         self._opening = asyncio.Lock()
+
+    def opened(self, ack: AckMode | None) -> Outbox | None:
+        """Return what :meth:`get` does, unless it has to be opened first."""
+        return self._opened.get(ack)
 
     async def get(self, ack: AckMode | None) -> Outbox:
         """Return the outbox whose messages are stored as *ack* says, or else their topics."""
@@ -267,29 +275,5 @@ async def _all(steps: Iterable[Awaitable[None]]) -> None:
         raise failures[0]
 
 
-def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:
-    """Return groups of one topic, queue and owner, delayed or not, ordered by their first ones."""
-    groups: dict[tuple[str, int | None, bool, int], list[_Pending]] = {}
-    for one in taken:
-        place = one.message.topic, one.queue_id, one.delay is not None, one.owner_epoch
-        groups.setdefault(place, []).append(one)
-    return list(groups.values())
-
-
 def _say_nothing(_: object) -> None:
     """There are no sensors."""
-
-
-def _succeed(pending: _Pending, result: SendResult) -> None:
-    if not pending.future.done():
-        pending.future.set_result(_metadata(pending, result))
-
-
-def _metadata(pending: _Pending, result: SendResult) -> StoredMetadata:
-    handle = result.recall_handle
-    topic = pending.message.topic if handle is None else RecallHandle.parse(handle).topic
-    tp = TP(topic, result.queue_id)
-    stored = StoredMetadata(tp.topic, tp.partition, tp, result.queue_offset, None, None)
-    if handle is not None:
-        stored.recall_handle = handle
-    return stored

@@ -23,7 +23,7 @@ from rocketray.message import (
 from rocketray.store.batches.batch_form import RecordOptions
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch, packed
 from rocketray.store.batches.message_columns import MessageColumns, RecordForm
-from rocketray.store.batches.message_lists import MessageLists
+from rocketray.store.batches.message_lists import GatheredMessages, MessageLists
 from rocketray.store.formats.compression import Compression
 
 pytestmark = pytest.mark.proves(
@@ -91,6 +91,33 @@ def test_any_of_the_messages_pack_as_if_encoded_one_by_one(
         assert packed(encoded.pack(numbers, FIRST_ID, NOW_MS)) == expected
         sizes = [len(several[at].body) for at in numbers]
         assert all(map(int.__le__, sizes, encoded.sizes(numbers)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(alike(), st.lists(st.integers(0, 3)))
+def test_gathered_messages_are_those_that_were_added(
+    several: list[Message], kinds: list[int]
+) -> None:
+    """Also those with a unique key, a flag or a time, of which there are no columns."""
+    changes: list[dict[str, object]] = [{}, {"unique_key": "u"}, {"flag": 1}]
+    changes.append({"born_timestamp_ms": 0})
+    several = [
+        replace(one, **changes[kind])  # type: ignore[arg-type]
+        for one, kind in zip(several, [*kinds, *[0] * len(several)], strict=False)
+    ]
+    gathered = GatheredMessages("Trade")
+    assert [gathered.append(one) for one in several] == [*range(len(several))]
+    assert [*gathered] == several
+    assert gathered[1:] == several[1:]
+    assert gathered[-1] == several[-1]
+    lists, expected = MessageLists.of("Trade", gathered), MessageLists.of("Trade", several)
+    assert (lists is None) == (expected is None)
+    if lists is not None and expected is not None:
+        numbers = range(len(several))
+        frames = [
+            packed(one.encode(form()).pack(numbers, FIRST_ID, NOW_MS)) for one in (lists, expected)
+        ]
+        assert frames[0] == frames[1]
 
 
 def test_no_container_is_made_for_a_message() -> None:
