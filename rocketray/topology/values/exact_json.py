@@ -70,6 +70,11 @@ class _ExactJson(codecs.json):  # type: ignore[misc]  # Faust's types are not fo
         return dumps(s)
 
 
+def is_codec(codec: Any) -> bool:
+    """Return whether *codec* of Faust's does what :func:`dumps` and :func:`loads` do."""
+    return type(codec) is _ExactJson
+
+
 def loads(body: bytes) -> Any:
     """Return the value of a JSON text, as ``json.loads`` reads it; None of an empty body.
 

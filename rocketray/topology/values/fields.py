@@ -69,11 +69,22 @@ class MessageFields:
         return {name: text for name, text in texts.items() if text is not None}
 
 
-def texts(what: str, values: Mapping[str, object] | Sequence[tuple[str, object]]) -> dict[str, str]:
+def texts(what: str, values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> dict[str, str]:
     """Return *values*, a mapping or pairs, as properties; absent values are left out."""
-    items = values.items() if isinstance(values, Mapping) else values
-    found = {name: property_text(f"{what} {name!r}", value) for name, value in items}
-    return {name: text for name, text in found.items() if text is not None}
+    found: dict[str, str] = {}
+    for name, value in values.items() if isinstance(values, Mapping) else values:
+        text: str | None
+        if value.__class__ is str:  # as ``property_text``, in a third of the time
+            text = value
+        elif value.__class__ is bytes and value.isascii():
+            text = value.decode()
+        else:
+            text = property_text(f"{what} {name!r}", value)
+        if text:
+            found[name] = text
+        else:  # of two of a name the last one counts
+            found.pop(name, None)
+    return found
 
 
 def _text_of(value: Any, name: str) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
 import faust
@@ -27,6 +28,7 @@ from rocketray.messaging.producers.queue_selector import QueueSelector, select_q
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .codec import make_decoder, refuse_pickle
+from .encoding import TopicEncoders, make_encoders
 from .fields import MessageFields, texts
 from .group import GroupMembership
 from .typed_fields import can_be_read
@@ -135,12 +137,18 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         Raises:
             InvalidMessageError: no consumer could decode *value*, or the message is invalid.
         """
-        later = delay_of(self.send, delay)
+        later = delay_of(self.send, delay) if delay else None
+        is_given = not (value_serializer is None and key_serializer is None and schema is None)
+        encoders = None if is_given else self._encoders
         try:
-            # Faust's own steps, which serialize with the topic's defaults; each may add headers.
-            body, open_headers = self.prepare_value(
-                value, value_serializer, schema, self.prepare_headers(headers)
-            )
+            open_headers = None if headers is None else self.prepare_headers(headers)
+            if encoders is not None:
+                body = encoders.values[value.__class__](value)
+            else:  # Faust's own steps; each may add headers
+                open_headers = {} if open_headers is None else open_headers
+                body, open_headers = self.prepare_value(
+                    value, value_serializer, schema, open_headers
+                )
         except Exception as error:
             raise self._not_serialized("value", value, error) from error
         if body is None:
@@ -152,7 +160,12 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         if value_serializer is None and schema is None:
             self._check_value(value, body)
         try:
-            key_bytes, open_headers = self.prepare_key(key, key_serializer, schema, open_headers)
+            if encoders is None:
+                key_bytes, open_headers = self.prepare_key(
+                    key, key_serializer, schema, open_headers
+                )
+            else:
+                key_bytes = None if key is None else encoders.keys[key.__class__](key)
         except Exception as error:
             raise self._not_serialized("key", key, error) from error
         message = self.message(
@@ -191,30 +204,36 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         Headers may be those of another event, as with ``forward``: its tag and keys are used unless
         an argument or a field gives them, and what the node noted about it is left behind.
         """
-        fields, carried = self.fields, taken_on(texts("header", headers)) if headers else {}
-        sharding_key = property_text("the key", key)
-        for name in OF_THE_KEY:  # each send says what its key is
-            carried.pop(name, None)
-        carried_tag = carried.pop(TAGS, None)
-        carried_keys = [key for key in carried.pop(KEYS, "").split(" ") if key]
+        fields, sharding_key = self.fields, None
         try:
-            message = Message(
-                topic=self.get_topic_name(),
-                body=body,
-                tags=tags or fields.tag_of(value) or carried_tag,
-                keys=_merge_keys(sharding_key, keys or fields.keys_of(value) or carried_keys),
-                properties={
-                    **carried,
-                    **fields.properties_of(value),
-                    **(texts("property", properties) if properties else {}),
-                    **_key_properties(key, sharding_key),
-                },
-                born_timestamp_ms=born_ms(timestamp),
-            )
+            found, tag, carried_keys = _carried(headers) if headers else ({}, None, ())
+            all_keys: Sequence[str] | str = carried_keys
+            if tags or fields.tag:
+                tag = tags or fields.tag_of(value) or tag
+            if keys or fields.keys:
+                all_keys = keys or fields.keys_of(value) or all_keys
+            if fields.properties:
+                found |= fields.properties_of(value)
+            if properties:
+                found |= texts("property", properties)
+            if key is not None:
+                sharding_key = property_text("the key", key)
+                found |= _key_properties(sharding_key)
+            if all_keys or sharding_key:
+                all_keys = _merge_keys(sharding_key, all_keys)
+            born = None if timestamp is None else born_ms(timestamp)
+            topic = self.get_topic_name()
+            message = Message(topic, body, tag, all_keys, found, born_timestamp_ms=born)
         except InvalidMessageError as error:
             raise InvalidMessageError(f"topic {self}: {error}") from error
-        message.encoded_properties()  # check the limit now, not in the middle of a batch
+        if tag or all_keys or found:
+            message.encoded_properties()  # check the limit now, not in the middle of a batch
         return message
+
+    @cached_property
+    def _encoders(self) -> TopicEncoders | None:
+        """The encoders of values and keys; chosen when the first message is sent."""
+        return make_encoders(self.app, self)
 
     def _not_serialized(self, what: str, given: Any, error: Exception) -> InvalidMessageError:
         """Return the error of a codec that refused *given*, with the topic; JSON's say the rest."""
@@ -228,6 +247,8 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
     def _check_value(self, value: Any, body: Any) -> None:
         """Raise if *value* is of another type, and its *body* cannot be decoded as the topic's."""
         value_type = self.schema.value_type
+        if value.__class__ is value_type:
+            return
         if not isinstance(value_type, type) or isinstance(value, (bytes, value_type)):
             return
         decode = make_decoder(self.app, self)
@@ -268,12 +289,14 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
 
 def announce(  # noqa: PLR0917  # what the signal tells
     app: Any, key: Any, value: Any, partition: int | None, timestamp: float | None, headers: Any
-) -> list[tuple[str, Any]]:
+) -> Any:
     """Send ``on_produce_message``, whose receivers may add headers; return all headers."""
+    signal = app.on_produce_message
+    # Private, but a signal without a receiver costs as much as all checks of a send.
+    if not (signal._receivers or signal._filter_receivers):  # noqa: SLF001  # contract-tested
+        return headers
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
-    app.on_produce_message.send(
-        key=key, value=value, partition=partition, timestamp=timestamp, headers=pairs
-    )
+    signal.send(key=key, value=value, partition=partition, timestamp=timestamp, headers=pairs)
     return pairs
 
 
@@ -357,17 +380,26 @@ def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
     future.add_done_callback(call)
 
 
-def _key_properties(key: Any, sharding_key: str | None) -> Mapping[str, str]:
+def _carried(headers: Any) -> tuple[dict[str, str], str | None, Sequence[str]]:
+    """Return what a message takes on from *headers*: properties, tag and keys."""
+    found = taken_on(texts("header", headers))
+    for name in OF_THE_KEY:  # each send says what its key is
+        found.pop(name, None)
+    tag, keys = found.pop(TAGS, None), found.pop(KEYS, "")
+    return found, tag, [key for key in keys.split(" ") if key]
+
+
+def _key_properties(sharding_key: str | None) -> Mapping[str, str]:
     """Return the properties of the key: an empty one is marked, and orders like any other."""
-    if sharding_key is not None:
-        return {SHARDING_KEY: sharding_key}
-    return {} if key is None else EMPTY_KEY
+    return EMPTY_KEY if sharding_key is None else {SHARDING_KEY: sharding_key}
 
 
 def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:
     """Return the business keys, each once, and first the sharding key."""
-    named = filter(None, [sharding_key, *check_keys(keys)])
-    return list(dict.fromkeys(map(stored_key, named)))
+    if sharding_key and not keys:
+        return [stored_key(sharding_key)]
+    named = [*([stored_key(sharding_key)] if sharding_key else []), *check_keys(keys)]
+    return [*dict.fromkeys(named)]
 
 
 def _use_raw_for_text(options: dict[str, Any]) -> None:

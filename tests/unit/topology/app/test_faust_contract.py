@@ -190,6 +190,16 @@ def test_models_tell_their_fields_and_codec() -> None:
     assert faust.App("a").serializers.Model._maybe_reconstruct([1]) == [1]
 
 
+def test_a_signal_tells_its_receivers() -> None:
+    """Without one it is not sent, which would cost as much as all checks of a send."""
+    signal = faust.App("a").on_produce_message
+    assert not signal._receivers
+    assert not signal._filter_receivers
+    receiver = signal.connect(lambda *_, **__: None)
+    assert signal._receivers or signal._filter_receivers
+    signal.disconnect(receiver)
+
+
 def test_event_and_message_take_what_deliveries_give_them() -> None:
     assert list(inspect.signature(Event.__init__).parameters) == [
         "self", "app", "key", "value", "headers", "message",

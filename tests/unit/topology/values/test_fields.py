@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+from uuid import UUID
+
 import faust
 import pytest
 
+from rocketray.base.property_text import property_text
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.topology.values.fields import MessageFields, texts
+
+
+class Shown(str):
+    __slots__ = ()
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
@@ -50,6 +57,19 @@ def test_a_record_type_is_checked_when_declared() -> None:
 def test_what_has_no_text_is_refused(value: object) -> None:
     with pytest.raises(InvalidMessageError, match=r"^header 'h' is"):
         texts("header", {"h": value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x", "", "é", b"x", b"", "é".encode(), b"\0", None, True, 7, 1.5, UUID(int=7), Shown("t")],
+)
+def test_a_text_is_that_of_property_text(value: object) -> None:
+    text = property_text("it", value)
+    assert texts("header", {"a": value}) == ({} if text is None else {"a": text})
+
+
+def test_of_two_headers_of_a_name_the_last_one_counts() -> None:
+    assert texts("header", [("a", "1"), ("b", "2"), ("a", "3"), ("b", None)]) == {"a": "3"}
 
 
 def test_pairs_are_taken_as_a_mapping() -> None:
