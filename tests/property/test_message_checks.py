@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from rocketray import Message
 from rocketray.base.property_string import encode_properties
-from rocketray.errors import InvalidMessageError
+from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import JAVA_BLANKS
+from rocketray.topology.values.wire import check_encoding
 
 texts = st.text(st.sampled_from("a9-|* \0\1\2\n\u00e9\u3042"), max_size=4)
 names = texts | st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "region"])
@@ -51,3 +53,39 @@ def test_a_message_is_refused_by_its_rules_alone(
         message = Message("orders", b"", tag, keys, properties, unique_key="u")
         whole = {"UNIQ_KEY": "u", **stored, **properties}
         assert message.encoded_properties() == encode_properties(whole).encode()
+
+
+def _outcome(check: Callable[[], object]) -> tuple[type, str] | None:
+    try:
+        check()
+    except StreamError as error:
+        return type(error), str(error)
+    return None
+
+
+long_texts = st.builds(
+    lambda text, times: text * times,
+    st.sampled_from(["a", "é", "日本", "\ud800", "k", "ab", "a-b"]),
+    st.sampled_from([1, 2, 4000, 8000, 16_000, 16_350, 16_400, 32_700, 32_760, 40_000]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.none() | long_texts,
+    st.lists(long_texts, max_size=2),
+    st.dictionaries(long_texts, long_texts, max_size=2),
+    st.none() | long_texts,
+)
+def test_the_check_of_the_encoding_refuses_what_cannot_be_encoded(
+    tag: str | None, keys: list[str], properties: dict[str, str], unique_key: str | None
+) -> None:
+    message = Message("orders", b"", tag, keys, properties, unique_key=unique_key)
+    assert _outcome(partial(check_encoding, message)) == _outcome(message.encoded_properties)
+
+
+def test_the_check_knows_the_most_separators_that_a_text_can_have() -> None:
+    for count in range(16_300, 16_400, 7):
+        keys = ["k"] * count
+        message = Message("orders", b"", "t", keys, {"a": "b"}, unique_key="u")
+        assert _outcome(partial(check_encoding, message)) == _outcome(message.encoded_properties)

@@ -32,7 +32,7 @@ from .encoding import TopicEncoders, make_encoders
 from .fields import MessageFields, texts
 from .group import GroupMembership
 from .typed_fields import can_be_read
-from .wire import EMPTY_KEY, born_ms, topic_name
+from .wire import EMPTY_KEY, born_ms, check_encoding, topic_name
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -206,12 +206,11 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         """
         fields, sharding_key = self.fields, None
         try:
-            found, tag, carried_keys = _carried(headers) if headers else ({}, None, ())
-            all_keys: Sequence[str] | str = carried_keys
+            found, tag, all_keys = _carried(headers) if headers else ({}, None, ())
             if tags or fields.tag:
                 tag = tags or fields.tag_of(value) or tag
             if keys or fields.keys:
-                all_keys = keys or fields.keys_of(value) or all_keys
+                all_keys = check_keys(keys or fields.keys_of(value)) or all_keys
             if fields.properties:
                 found |= fields.properties_of(value)
             if properties:
@@ -219,7 +218,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
             if key is not None:
                 sharding_key = property_text("the key", key)
                 found |= _key_properties(sharding_key)
-            if all_keys or sharding_key:
+            if sharding_key or all_keys:
                 all_keys = _merge_keys(sharding_key, all_keys)
             born = None if timestamp is None else born_ms(timestamp)
             topic = self.get_topic_name()
@@ -227,7 +226,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
         except InvalidMessageError as error:
             raise InvalidMessageError(f"topic {self}: {error}") from error
         if tag or all_keys or found:
-            message.encoded_properties()  # check the limit now, not in the middle of a batch
+            check_encoding(message)  # now, not in the middle of a batch
         return message
 
     @cached_property
@@ -247,7 +246,7 @@ class Topic(faust.Topic, Generic[Value]):  # type: ignore[misc]  # Faust's types
     def _check_value(self, value: Any, body: Any) -> None:
         """Raise if *value* is of another type, and its *body* cannot be decoded as the topic's."""
         value_type = self.schema.value_type
-        if value.__class__ is value_type:
+        if value.__class__ is bytes or value.__class__ is value_type:
             return
         if not isinstance(value_type, type) or isinstance(value, (bytes, value_type)):
             return
@@ -291,13 +290,21 @@ def announce(  # noqa: PLR0917  # what the signal tells
     app: Any, key: Any, value: Any, partition: int | None, timestamp: float | None, headers: Any
 ) -> Any:
     """Send ``on_produce_message``, whose receivers may add headers; return all headers."""
-    signal = app.on_produce_message
-    # Private, but a signal without a receiver costs as much as all checks of a send.
-    if not (signal._receivers or signal._filter_receivers):  # noqa: SLF001  # contract-tested
+    if not is_announced(app):
         return headers
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
-    signal.send(key=key, value=value, partition=partition, timestamp=timestamp, headers=pairs)
+    app.on_produce_message.send(
+        key=key, value=value, partition=partition, timestamp=timestamp, headers=pairs
+    )
     return pairs
+
+
+def is_announced(app: Any) -> bool:
+    """Return whether ``on_produce_message`` of *app* has receivers: its sends are announced."""
+    signal = app.on_produce_message
+    # Private, but a signal without a receiver costs as much as all checks of a send.
+    of_apps = signal._filter_receivers  # noqa: SLF001  # contract-tested
+    return bool(signal._receivers or (of_apps and of_apps.get(hash(app))))  # noqa: SLF001  # as above
 
 
 def retention_policy(retention: Any) -> RetentionPolicy:
@@ -381,12 +388,15 @@ def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
 
 
 def _carried(headers: Any) -> tuple[dict[str, str], str | None, Sequence[str]]:
-    """Return what a message takes on from *headers*: properties, tag and keys."""
+    """Return what a message takes on from *headers*: properties, tag and keys as they are stored.
+
+    Not the sharding key: each send says what its key is.
+    """
     found = taken_on(texts("header", headers))
-    for name in OF_THE_KEY:  # each send says what its key is
+    for name in OF_THE_KEY:
         found.pop(name, None)
-    tag, keys = found.pop(TAGS, None), found.pop(KEYS, "")
-    return found, tag, [key for key in keys.split(" ") if key]
+    tag, keys = found.pop(TAGS, None), found.pop(KEYS, None)
+    return found, tag, () if keys is None else [key for key in keys.split(" ") if key]
 
 
 def _key_properties(sharding_key: str | None) -> Mapping[str, str]:
@@ -394,12 +404,12 @@ def _key_properties(sharding_key: str | None) -> Mapping[str, str]:
     return EMPTY_KEY if sharding_key is None else {SHARDING_KEY: sharding_key}
 
 
-def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:
-    """Return the business keys, each once, and first the sharding key."""
-    if sharding_key and not keys:
-        return [stored_key(sharding_key)]
-    named = [*([stored_key(sharding_key)] if sharding_key else []), *check_keys(keys)]
-    return [*dict.fromkeys(named)]
+def _merge_keys(sharding_key: str | None, keys: Sequence[str]) -> list[str]:
+    """Return the business keys as they are stored, each once, and first the sharding key."""
+    if sharding_key is None:
+        return [*dict.fromkeys(keys)]
+    first = stored_key(sharding_key)
+    return [*dict.fromkeys((first, *keys))] if keys else [first]
 
 
 def _use_raw_for_text(options: dict[str, Any]) -> None:

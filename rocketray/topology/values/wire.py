@@ -38,7 +38,13 @@ from rocketray.base.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import java_hash_code
-from rocketray.message import EMPTY_SHARDING_KEY, Message, StoredMessage, sent_keys
+from rocketray.message import (
+    EMPTY_SHARDING_KEY,
+    PROPERTIES_MAX_BYTES,
+    Message,
+    StoredMessage,
+    sent_keys,
+)
 
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
 EMPTY_KEY = {FAUST_KEY: _EMPTY, SHARDING_KEY: EMPTY_SHARDING_KEY}
@@ -49,6 +55,8 @@ KEY_PROPERTIES = (FAUST_KEY, SHARDING_KEY, KEYS)
 _NOT_HEADERS = LEFT_BEHIND | {SHARDING_KEY, FAUST_KEY, KEYS, FAUST_NULL, FAUST_HEADERS}
 """What a node notes about a message is no header, so no stock app sends it on."""
 _SAFE = "%|"  # in RocketMQ's names, besides letters, digits, "_" and "-"
+# ASCII of so many characters fits: there is at most one separator for each, and three names.
+_FITTING_CHARS = PROPERTIES_MAX_BYTES // 2 - 32
 _HASH_CHARS = 9  # "-" and the eight hexadecimal digits of a CRC-32
 
 Headers = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -85,8 +93,17 @@ def message_of(
         properties=properties,
         born_timestamp_ms=born_ms(timestamp_s, f"topic {topic!r}: timestamp"),
     )
-    message.encoded_properties()  # check the limit now, not in the middle of a batch
+    check_encoding(message)  # now, not in the middle of a batch
     return message
+
+
+def check_encoding(message: Message) -> None:
+    """Raise as its :meth:`~.Message.encoded_properties`; most messages are not encoded for it."""
+    names = message.properties
+    own = message.tags or "", message.unique_key or ""
+    text = "".join([*message.keys, *names, *names.values(), *own])
+    if len(text) > _FITTING_CHARS or not text.isascii():
+        message.encoded_properties()
 
 
 def born_ms(timestamp_s: float | None, what: str = "timestamp") -> int | None:

@@ -39,6 +39,7 @@ from rocketray.topology.app.app import App
 from rocketray.topology.app.option_types import DeclaredTopicOptions, SinkOptions
 from rocketray.topology.app.settings import arguments_of
 from rocketray.topology.app.sink_spec import SinkSpec
+from rocketray.topology.values.topic import is_announced
 
 
 class Model(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
@@ -73,7 +74,7 @@ def source(function: Any) -> str:
         (Table, "WindowWrapper _get_key"),
         (Registry, "_prepare_payload"),
         (faust.Record, "_contribute_field_descriptors"),
-        (FieldDescriptor, "to_python"),
+        (FieldDescriptor, "to_python _parents_path getattr"),
         (Collection, "_new_store_by_url _new_store _to_key _verify_source_topic_partitions"),
         (RocksStore, "partition_path persisted_offset set_persisted_offset assign_partitions"),
         (SetTableManager, "_enable _modify_set"),
@@ -192,12 +193,26 @@ def test_models_tell_their_fields_and_codec() -> None:
 
 def test_a_signal_tells_its_receivers() -> None:
     """Without one it is not sent, which would cost as much as all checks of a send."""
-    signal = faust.App("a").on_produce_message
-    assert not signal._receivers
-    assert not signal._filter_receivers
-    receiver = signal.connect(lambda *_, **__: None)
-    assert signal._receivers or signal._filter_receivers
-    signal.disconnect(receiver)
+    app, other = faust.App("a"), faust.App("b")
+    signal, of_all = app.on_produce_message, faust.App.on_produce_message
+
+    def receivers() -> list[Any]:
+        found = [*signal.iter_receivers(app)]
+        assert is_announced(app) is bool(found)
+        return found
+
+    def receive(*_: Any, **__: Any) -> None: ...
+
+    before = receivers()
+    signal.connect(receive)
+    assert receive in receivers()
+    assert is_announced(other) is bool([*other.on_produce_message.iter_receivers(other)])
+    signal.disconnect(receive)
+    assert receivers() == before
+    of_all.connect(receive)
+    assert receive in receivers()
+    of_all.disconnect(receive)
+    assert receivers() == before
 
 
 def test_event_and_message_take_what_deliveries_give_them() -> None:
