@@ -19,7 +19,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import faust
@@ -91,7 +92,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         if self._plain_event is None and self.inbox is not None:
             delivery = self.inbox.current
             if delivery is not None and not delivery.is_passed:
-                return self._event_in_hand(delivery)
+                return delivery.event(self._make_current_event)
         return self._plain_event
 
     @current_event.setter
@@ -251,7 +252,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     async def _format_key(self, key: Any, value: Any) -> Any:
         """Return the key to group by; where that fails, Faust skips the message, and it is lost."""
         if hasattr(key, "getattr"):  # a field of a Record
-            return key.getattr(value)
+            return _reader_of(key)(value)
         return await maybe_async(key(value))
 
     async def ack(self, event: Any) -> bool:
@@ -398,6 +399,11 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         """Return the event of the message at *index*, whose key is read as the topic says."""
         return DeliveredEvent(self.app, delivery, index, value, self._read_key)
 
+    def _make_current_event(self, delivery: Delivery, index: int, value: Any) -> DeliveredEvent:
+        """Return an event of which few want the key, for which the keys of a batch are read."""
+        read_key = self._read_key or DeliveredEvent.read_key_bytes
+        return DeliveredEvent(self.app, delivery, index, value, read_key)
+
     def _event_in_hand(self, delivery: Delivery) -> DeliveredEvent:
         return delivery.event(self.make_event)
 
@@ -427,3 +433,10 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                 "Faust declares joins, but does not implement them; keep the last value of one "
                 "side in a dict and look it up, or join on Spark with @app.sink"
             )
+
+
+@lru_cache(maxsize=64)  # as the field's ``getattr`` does, which finds the path for each value
+def _reader_of(field: Any) -> Callable[[Any], Any]:
+    """Return what reads a field of a Record, or one of a Record in it."""
+    path = [*field._parents_path()]  # noqa: SLF001  # contract-tested
+    return attrgetter(".".join(reversed(path)))

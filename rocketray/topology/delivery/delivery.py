@@ -27,15 +27,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from faust.events import Event
+from faust.events import USE_EXISTING_KEY, Event
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.base.property_string import encoded_values
+from rocketray.base.property_string import decode_properties, encoded_values
 from rocketray.broker.retries.retry_records import redeliveries_of
 from rocketray.groups.failing import FailingMessage
 from rocketray.message import StoredMessage
 from rocketray.runtime.process_logs.log_line import MessagePlace
 from rocketray.topology.values.shared_batch import DAMAGE, SharedBatch
+from rocketray.topology.values.topic import Topic, is_announced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -278,6 +279,9 @@ class Delivery:
 class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not followed
     """A Faust event over one stored message; key, headers and message are made when first read."""
 
+    _is_open = False
+    """Whether its headers were made, and so may have been changed."""
+
     def __init__(
         self, app: Any, delivery: Delivery, index: int, value: Any, read_key: KeyReader | None
     ) -> None:
@@ -297,8 +301,10 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
                 made = self._read_key(self)
             elif name == "headers":
                 made = encoded_values(self.delivery.shared.property_strings[self.index])
+                self._is_open = True
             elif name == "message":
                 made = self._faust_message()
+                self._is_open = True
             else:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             setattr(self, name, made)
@@ -309,10 +315,11 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
         """The message itself; raises one of ``DAMAGE`` if it is damaged."""
         return self.delivery.shared.messages[self.index]
 
-    @property
-    def key_bytes(self) -> bytes | None:
-        """The key as it was sent: the sharding key, else the first business key."""
+    def read_key_bytes(self) -> bytes | None:
+        """Return the key as it was sent: the sharding key, else the first business key."""
         return self.delivery.shared.keys[self.index]
+
+    key_bytes = property(read_key_bytes)
 
     @property
     def reconsume_times(self) -> int:
@@ -325,6 +332,21 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
         is_first = not self.acked
         self.message.acked = self.acked = True
         return is_first
+
+    async def forward(
+        self, channel: Any, key: Any = USE_EXISTING_KEY, *more: Any, **options: Any
+    ) -> Any:
+        """Send the message to *channel* as it is stored, maybe with another key or other parts."""
+        is_whole = not (more or options or self._is_open)
+        # Receivers of the announcement get headers as bytes.
+        if not is_whole or not isinstance(channel, Topic) or is_announced(self.app):
+            return await super().forward(channel, key, *more, **options)
+        shared, index = self.delivery.shared, self.index
+        return await channel.send(
+            key=shared.keys[index] if key is USE_EXISTING_KEY else key,
+            value=shared.bodies[index],
+            headers=decode_properties(shared.property_strings[index]),
+        )
 
     def _faust_message(self) -> FaustMessage:
         """Return the stored message in Faust's form: key as bytes, properties as headers."""
