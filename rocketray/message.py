@@ -1,13 +1,10 @@
-"""Messages: what a producer sends, and what a store holds.
-
-Limits: body 4 MiB, property string 32,767 bytes.
-"""
+"""Messages: what a producer sends, and what a store holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NewType, Self, TypedDict, Unpack, cast, final
+from typing import TYPE_CHECKING, Any, NewType, Self, TypedDict, Unpack, final
 
 from .base.marks import (
     CRC_PROPERTY,
@@ -17,22 +14,29 @@ from .base.marks import (
     SHARDING_KEY,
     TAGS,
     UNIQUE_KEY,
-    is_refused,
-    keyed,
-    refusal,
     taken_on,
+)
+from .base.message_parts import (
+    BODY_MAX_BYTES,
+    JAVA_BLANKS,
+    PROPERTIES_MAX_BYTES,
+    check_body,
+    check_keys,
+    check_properties,
+    check_tag,
+    check_text,
+    check_topic_and_tag,
+    encode_stored,
+    sent_keys,
+    stored_key,
+    valid_tags,
+    valid_topics,
+    with_sharding_key,
 )
 from .base.message_time import checked_ms
 from .base.names import check_topic
-from .base.property_string import (
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
-    decode_properties,
-    encode_properties,
-    paired,
-)
-from .base.property_text import text_to_give
-from .errors import InvalidMessageError, MessageTooLargeError
+from .base.property_string import decode_properties, encode_properties, paired
+from .errors import InvalidMessageError
 
 __all__ = [
     "BODY_MAX_BYTES",
@@ -68,148 +72,7 @@ QueueOffset = NewType("QueueOffset", int)
 
 EMPTY_SHARDING_KEY = "="
 """What an app's message has as its sharding key if its key is empty, beside a mark."""
-BODY_MAX_BYTES = 4 * 1024 * 1024  # RocketMQ's maxMessageSize
-PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
-_KEY_BLANK = "\u00a0"  # what a key has for each blank: RocketMQ's form separates keys by blanks
-JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""U+0000 to U+0020, the characters that Java's ``String.trim`` strips."""
-_BODY_TYPES = (bytes, bytearray, memoryview)
 _NO_KEYS: Sequence[str] = ()
-_CHECKED_MAX = 4096  # then the sets are emptied: names that are always new take no more
-_checked: set[tuple[str, str | None]] = set()  # topics with tags that were found valid
-_checked_names: set[str] = set()  # names of properties that were found valid
-
-
-def encode_stored(
-    topic: str,
-    tags: str | None,
-    keys: Sequence[str],
-    properties: Mapping[str, str],
-    unique_key: str | None = None,
-) -> bytes:
-    """Return the property string, in UTF-8, of a message whose parts were checked.
-
-    The order is: unique key, keys, tags, then the user's properties.
-
-    Raises:
-        InvalidMessageError: the string is not valid Unicode.
-        MessageTooLargeError: the string is over the limit.
-    """
-    if CRC_PROPERTY in properties:  # the store's own property, no longer valid
-        properties = {name: properties[name] for name in properties if name != CRC_PROPERTY}
-    text = encode_properties(properties) if properties else ""
-    if tags:
-        text = f"{TAGS}\x01{tags}\x02{text}"
-    if keys:
-        text = f"{KEYS}\x01{' '.join(keys)}\x02{text}"
-    if unique_key:
-        text = f"{UNIQUE_KEY}\x01{unique_key}\x02{text}"
-    try:
-        encoded = text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidMessageError(
-            f"topic {topic!r}: a property, tag or key is not valid Unicode: {error}"
-        ) from None
-    if len(encoded) > PROPERTIES_MAX_BYTES:
-        raise MessageTooLargeError(
-            f"topic {topic!r}: a property string", len(encoded), PROPERTIES_MAX_BYTES
-        )
-    return encoded
-
-
-def check_body(topic: str, body: bytes | bytearray | memoryview) -> None:
-    """Raise for an invalid body: :class:`InvalidMessageError`, :class:`MessageTooLargeError`."""
-    if not isinstance(body, _BODY_TYPES):
-        raise InvalidMessageError(
-            f"topic {topic!r}: the body is a {type(body).__name__}; encode it to bytes first"
-        )
-    size = body.nbytes if isinstance(body, memoryview) else len(body)
-    if size > BODY_MAX_BYTES:
-        raise MessageTooLargeError(f"topic {topic!r}: a body", size, BODY_MAX_BYTES)
-
-
-def check_tag(tag: str) -> str:
-    """Return *tag*, or raise :class:`InvalidMessageError` when no subscription could match it."""
-    if not isinstance(tag, str):
-        raise InvalidMessageError(
-            f"the tag is {tag!r:.60}; a message has one tag, a string, or none: give tags='pay'"
-        )
-    if not tag or tag == "*" or "||" in tag or tag != tag.strip(JAVA_BLANKS):
-        raise InvalidMessageError(
-            f"tag {tag!r} can never be matched exactly: a tag is not empty, not '*', has no '||' "
-            "and no spaces around it; send the message without a tag or change it"
-        )
-    return tag
-
-
-def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return *keys* in stored form; raise if one could not be looked up, or may be several."""
-    if keys.__class__ is not list and keys.__class__ is not tuple:
-        if isinstance(keys, str):
-            if " " in keys:
-                raise InvalidMessageError(
-                    f"keys={keys!r:.80} may be one key or several, as RocketMQ separates them by "
-                    f"blanks; give a list: {[keys]!r:.80} or {keys.split()!r:.80}"
-                )
-            keys = (keys,)
-        elif not isinstance(keys, Sequence):
-            raise InvalidMessageError(
-                f"keys is {keys!r:.60}; give a list of strings, or one string"
-            )
-    has_blanks = False
-    for key in keys:
-        if key.__class__ is str and key and key.isprintable() and " " not in key:
-            continue  # valid, in a third of the time
-        if not isinstance(key, str):
-            raise InvalidMessageError(f"key {key!r:.60} is not a string; {text_to_give(key)}")
-        if not key:
-            raise InvalidMessageError(
-                "a key is empty, so it could never be looked up; leave it out"
-            )
-        has_blanks = has_blanks or " " in key
-        _check_text("a key", key)
-    return [*map(stored_key, keys)] if has_blanks else keys
-
-
-def stored_key(key: str) -> str:
-    """Return *key* as messages have it: by this form it is stored, indexed and looked up."""
-    return key.replace(" ", _KEY_BLANK)
-
-
-def sent_keys(text: str) -> list[str]:
-    """Return the business keys that a message with *text* as its keys was sent with, in order."""
-    return [key.replace(_KEY_BLANK, " ") for key in text.split(" ") if key]
-
-
-def check_properties(properties: Mapping[str, str], topic: str) -> None:
-    """Raise :class:`InvalidMessageError` when a property could not be read back, or is the node's.
-
-    In *topic*, if that is one of its own, the node's properties are allowed.
-    """
-    if properties.__class__ is not dict and not isinstance(properties, Mapping):
-        raise InvalidMessageError(
-            f"properties is {properties!r:.60}; give a mapping of strings, such as "
-            f"{{'region': 'eu'}}"
-        )
-    for name, value in properties.items():
-        if name in _checked_names and value.__class__ is str and value and value.isprintable():
-            continue  # valid, in a third of the time
-        _check_property(name, value, topic)
-        if is_refused(name, ""):
-            continue  # it is valid in the node's own topics only
-        if len(_checked_names) >= _CHECKED_MAX:
-            _checked_names.clear()
-        _checked_names.add(name)
-
-
-def with_sharding_key(
-    properties: Mapping[str, str] | None, sharding_key: str, topic: str
-) -> Mapping[str, str]:
-    """Return the properties of a message to *topic* with *sharding_key*, which it keeps."""
-    if not properties:
-        return {SHARDING_KEY: sharding_key}
-    check_properties(properties, topic)
-    return keyed(properties, sharding_key)
 
 
 @final
@@ -242,18 +105,22 @@ class Message:
         born_timestamp_ms: int | None = None,
     ) -> Self:
         """Check the parts; raise :class:`InvalidMessageError` or :class:`MessageTooLargeError`."""
+        # No call for a part that is as most are: these calls would take as long as all the rest.
         try:
-            is_checked = (topic, tags) in _checked
+            is_known = topic in valid_topics and (tags is None or tags in valid_tags)
         except TypeError:  # one cannot be hashed, so it is no text
-            is_checked = False
-        if not is_checked:
-            _check_topic_and_tag(topic, tags)
+            is_known = False
+        if not is_known:
+            check_topic_and_tag(topic, tags)
         if body.__class__ is not bytes or len(body) > BODY_MAX_BYTES:
             check_body(topic, body)
         if unique_key is not None:
-            _check_text("the unique key", unique_key)
+            check_text("the unique key", unique_key)
         if keys is not _NO_KEYS:
-            keys = tuple(check_keys(keys))
+            if keys.__class__ is str and keys and keys.isprintable() and " " not in keys:
+                keys = (keys,)
+            else:
+                keys = tuple(check_keys(keys))
         if properties is None:
             properties = {}
         elif properties.__class__ is not dict or properties:
@@ -270,7 +137,7 @@ class Message:
         made.unique_key = unique_key
         made.born_timestamp_ms = born_timestamp_ms
         made.__class__ = cls
-        return cast("Self", made)
+        return made  # type: ignore[no-any-return]  # a cast is a call
 
     def __init_subclass__(cls) -> None:
         raise TypeError(
@@ -447,51 +314,3 @@ _IDENTITY = (
     "body",
 )
 """The fields that are stored as they are given."""
-
-
-def _has_separator(text: str) -> bool:
-    return NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text
-
-
-def _is_refused(text: str) -> bool:
-    """Return whether it has a separator, or U+0000, as a sector that a disk did not write has."""
-    return "\0" in text or _has_separator(text)
-
-
-def _check_topic_and_tag(topic: str, tags: str | None) -> None:
-    check_topic(topic)
-    if tags is not None:
-        check_tag(tags)
-        _check_text("the tag", tags)
-    if len(_checked) >= _CHECKED_MAX:
-        _checked.clear()
-    _checked.add((topic, tags))
-
-
-def _check_property(name: str, value: str, topic: str) -> None:
-    if not isinstance(name, str):
-        raise InvalidMessageError(
-            f"the name of property {name!r:.60} is not a string; give a string"
-        )
-    if is_refused(name, topic):
-        raise InvalidMessageError(refusal(name))
-    if not isinstance(value, str):
-        raise InvalidMessageError(
-            f"property {name!r} is a {type(value).__name__}; properties are strings, and "
-            f"absent if there is no value: {text_to_give(value)}"
-        )
-    if not name or not value:
-        raise InvalidMessageError(
-            f"property {name!r}={value!r} has an empty name or value, which readers cannot see; "
-            "leave it out"
-        )
-    if _is_refused(name + value):
-        _check_text(f"the name of property {name!r}", name)
-        _check_text(f"property {name!r}", value)
-
-
-def _check_text(what: str, text: str) -> None:
-    if _is_refused(text):
-        raise InvalidMessageError(
-            f"{what} holds U+0000, or U+0001 or U+0002, which separate properties; remove it"
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from rocketray.base.ack_mode import Durability
 from rocketray.base.recall import RecallHandle
 from rocketray.base.system_topics import WAITING_QUEUES
+from rocketray.kernels.pack import ID_DIGITS
 from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.runtime.ipc.acknowledgement import Ack, AppendStatus
 from rocketray.runtime.ipc.append_status import refusal
@@ -37,7 +37,8 @@ class SendResult(NamedTuple):
     recall_handle: str | None = None
 
 
-_MAKE_RESULT = SendResult._make  # twice as fast as the constructor
+_NEW = tuple.__new__  # twice as fast as the constructor
+_DIGITS = 16  # of a physical offset in an offset id
 
 
 class Destination(Protocol):
@@ -61,7 +62,7 @@ class Batch:
     form: RecordForm
     durability: Durability
     columns: MessageColumns = field(init=False)
-    """The messages; none once they are packed."""
+    """The messages, until they are packed."""
     first_id: int = 0
     """Number of the first unique key that the producer created for it."""
     sequence: int = 0
@@ -84,7 +85,7 @@ class Batch:
     """The ownership epoch that it carries; 0 for none."""
     _own_ids: Mapping[int, str] | None = None
     _sizes: npt.NDArray[np.int32] | None = None
-    _offsets: list[int] | None = None
+    _digits: tuple[str, str] | None = None
     _first_queue_offset: int = -1
 
     def __post_init__(self) -> None:
@@ -92,9 +93,10 @@ class Batch:
 
     def pack(self, first_id: int, now_ms: int) -> RowsPacking:
         """Return the batch to send; keeps what the results need, and releases the messages."""
-        count = len(self.columns)
-        packing = self.columns.pack(first_id, now_ms)
-        self.first_id, self._own_ids = first_id, self.columns.own_ids
+        columns, count = self.columns, len(self.columns)
+        packing = columns.pack(first_id, now_ms)
+        self.first_id, self._own_ids = first_id, columns.own_ids
+        del self.columns  # those who keep results keep no messages
         if count > 1:  # a single record begins where the batch does
             self._sizes = packing.sizes()
         return packing
@@ -157,26 +159,38 @@ class Batch:
 
     def result(self, index: int) -> SendResult:
         """Return where the batch's message of that number was stored; raises as :meth:`check`."""
-        offsets = self._offsets
-        if offsets is None:
-            offsets = self._offsets = self._physical_offsets()
-        link, form = self.link, self.form
-        offset_id = f"{link.id_prefix}{offsets[index]:016X}"
+        offsets, numbers = self._digits or self._find_digits()
+        link, form, start = self.link, self.form, _DIGITS * index
+        end = start + _DIGITS
+        offset_id = f"{link.id_prefix}{offsets[start:end]}"
         if self._own_ids and (own_id := self._own_ids.get(index)) is not None:
             message_id = own_id or offset_id
         else:
-            message_id = form.unique_id(self.first_id + index)
+            message_id = f"{form.id_prefix}{numbers[end - ID_DIGITS : end]}"
         queue_id, queue_offset, handle = link.queue_id, self._first_queue_offset + index, None
         if form.topic in WAITING_QUEUES:
             handle = str(RecallHandle(form.topic, queue_id, queue_offset, message_id))
-        return _MAKE_RESULT((message_id, offset_id, queue_id, queue_offset, handle))
+        return _NEW(SendResult, (message_id, offset_id, queue_id, queue_offset, handle))
 
-    def _physical_offsets(self) -> list[int]:
-        """Return where each record begins, and last where they end."""
+    def _find_digits(self) -> tuple[str, str]:
+        """Return, in hex digits, where each record begins, and the numbers of their unique keys.
+
+        All at once: they take a third of the time of one at a time.
+        """
         ack = self.check()
         self._first_queue_offset = ack.first_queue_offset
-        sizes = [] if self._sizes is None else self._sizes.tolist()
-        return list(itertools.accumulate(sizes, initial=ack.first_physical_offset))
+        first_offset, first_id, sizes = ack.first_physical_offset, self.first_id, self._sizes
+        if sizes is None:
+            found = f"{first_offset:0{_DIGITS}X}", f"{first_id:0{_DIGITS}X}"
+        else:
+            starts = np.cumsum(sizes, dtype=np.int64) - sizes
+            found = _in_hex(first_offset + starts), _in_hex(first_id + np.arange(len(sizes)))
+        self._digits = found
+        return found
+
+
+def _in_hex(numbers: npt.NDArray[np.int64]) -> str:
+    return numbers.astype(">i8").tobytes().hex().upper()
 
 
 class SendResults(Sequence[SendResult]):

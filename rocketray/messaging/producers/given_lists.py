@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from rocketray.base.message_parts import UNLIKE_OTHERS
 from rocketray.base.quantity import counted
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import (
@@ -23,7 +24,6 @@ from rocketray.message import (
     check_tag,
 )
 from rocketray.store.batches.message_lists import (
-    UNLIKE_OTHERS,
     MessageLists,
     TextColumn,
     plain_bodies,

@@ -12,6 +12,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.base.message_parts import (
+    check_topic_and_tag,
+    encode_text,
+    keys_text,
+    properties_text,
+)
 from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rocketray.errors import MessageTooLargeError
 from rocketray.hashing import java_hash_code, tags_code
@@ -33,14 +39,13 @@ from rocketray.kernels.pack import (
 from rocketray.message import (
     BODY_MAX_BYTES,
     IMPORTED_OFFSET_ID,
+    KEYS,
     PROPERTIES_MAX_BYTES,
+    TAGS,
     UNIQUE_KEY,
     Message,
     check_body,
-    check_keys,
-    check_properties,
     check_tag,
-    encode_stored,
     with_sharding_key,
 )
 from rocketray.store.formats.compression import Compression
@@ -56,9 +61,7 @@ from .batch_form import (
 
 _KNOWN_TAGS_MAX = 4096  # then the table is emptied: tags may all be different
 _KNOWN_KEY_BYTES_MAX = 256  # with 4096 of them a producer keeps 1 MiB a topic
-_ID_FORM = f"0{ID_DIGITS}X"
 _KEY_END = PROPERTY_SEPARATOR.encode()
-_NO_PROPERTIES: Mapping[str, str] = {}
 _PLAIN = RecordOptions()
 
 
@@ -94,6 +97,7 @@ class RecordForm:
         self.id_seed = java_hash_code(f"{topic}#{id_prefix}")
         self.id_bytes = len(id_field) + ID_DIGITS + len(PROPERTY_SEPARATOR)
         self.record_bytes = len(header) + len(form.field) + 2  # plus the body and the properties
+        self._tail_max = PROPERTIES_MAX_BYTES - self.id_bytes
         self.header = np.frombuffer(header, np.uint8)
         self.topic_field = np.frombuffer(form.field, np.uint8)
         self.id_field = np.frombuffer(id_field, np.uint8)
@@ -102,22 +106,14 @@ class RecordForm:
         self.keyed = _KnownKeys(self)
         """The properties of each tag and sharding key."""
 
-    def unique_id(self, number: int) -> str:
-        return f"{self.id_prefix}{number:{_ID_FORM}}"
+    def tail(self, text: str) -> bytes:
+        """Return a property string without a unique key, in UTF-8; raises as encode_text.
 
-    def tail(
-        self,
-        tags: str | None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] = _NO_PROPERTIES,
-        unique_key: str | None = None,
-    ) -> bytes:
-        """Return the properties except a generated unique key; all parts were checked.
-
-        There is room for the record's CRC behind them, if they leave any.
+        There is room for the record's CRC behind it, if it leaves any.
         """
-        encoded = encode_stored(self.topic, tags, keys, properties, unique_key)
-        return self._finish(encoded, unique_key)
+        encoded = encode_text(text, self.topic)
+        tail = encoded + self.crc_room
+        return tail if len(tail) <= self._tail_max else self._finish(encoded, None)
 
     def tails(self, messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]:
         """Return what :meth:`tail` does, for messages with their encoded properties."""
@@ -139,19 +135,23 @@ class RecordForm:
         return tail + self.crc_room if has_room else tail
 
 
-class _KnownTags(dict[str | None, tuple[bytes, int]]):
-    """Property and code of each tag seen so far; a new tag is checked and added on access."""
+class _KnownTags(dict[str | None, tuple[str, bytes, int]]):
+    """The property string of each tag seen so far, as text and as a tail, and its code.
+
+    A new tag is checked and added on access.
+    """
 
     def __init__(self, form: RecordForm) -> None:
         super().__init__()
         self._form = form
 
-    def __missing__(self, tags: str | None) -> tuple[bytes, int]:
+    def __missing__(self, tags: str | None) -> tuple[str, bytes, int]:
         """Add *tags*; raise :class:`InvalidMessageError` if it is not a tag."""
         if len(self) >= _KNOWN_TAGS_MAX:
             self.clear()
-        Message(self._form.topic, b"", tags)  # raises for an invalid tag
-        known = (self._form.tail(tags), tags_code(tags))
+        check_topic_and_tag(self._form.topic, tags)
+        text = f"{TAGS}\x01{tags}\x02" if tags else ""
+        known = text, self._form.tail(text), tags_code(tags)
         self[tags] = known
         return known
 
@@ -164,12 +164,11 @@ class _KnownKeys(dict[tuple[str | None, str], bytes]):
         self._form = form
 
     def __missing__(self, known: tuple[str | None, str]) -> bytes:
-        """Return the properties, and keep them unless they are long; raises as check_properties."""
+        """Return the properties, and keep them unless they are long; raises as properties_text."""
         tags, sharding_key = known
-        topic = self._form.topic
-        properties = with_sharding_key(None, sharding_key, topic)
-        check_properties(properties, topic)
-        tail = self._form.tail(tags, (), properties)
+        form = self._form
+        properties = with_sharding_key(None, sharding_key, form.topic)
+        tail = form.tail(form.tags[tags][0] + properties_text(properties, form.topic))
         if len(tail) <= _KNOWN_KEY_BYTES_MAX:
             if len(self) >= _KNOWN_TAGS_MAX:
                 self.clear()
@@ -187,7 +186,7 @@ class MessageColumns:
         self._bodies: list[bytes] = []
         self._tails: list[bytes] = []
         self._codes: list[int] = []
-        self._keys: dict[int, bytes] = {}  # by the number of the message, if it has keys
+        self._keys: list[str] = []  # those that it is looked up by, each ended by 0x02
         self._own: dict[int, Message] = {}  # those with more than body, tags, keys and properties
         self.own_ids: dict[int, str] = {}
         """The unique keys of messages that had one, by the number of the message."""
@@ -210,45 +209,50 @@ class MessageColumns:
         Raises:
             InvalidMessageError, MessageTooLargeError: it was not added.
         """
+        form = self._form
         try:
-            tail, code = self._form.tags[tags]
+            tag_text, tail, code = form.tags[tags]
         except TypeError:  # such as a list, which is not a tag either
             check_tag(tags or "")
             raise
         if body.__class__ is not bytes or len(body) > BODY_MAX_BYTES:
-            body = _checked_body(self._form.topic, body)
-        if sharding_key and not (keys or properties):
-            tail = self._form.keyed[tags, sharding_key]
-        elif keys or properties:
+            body = _checked_body(form.topic, body)
+        looked_up = ""
+        if keys or properties:
+            text = tag_text
             if sharding_key:
-                properties = with_sharding_key(properties, sharding_key, self._form.topic)
-            keys, properties = check_keys(keys), properties or _NO_PROPERTIES
-            check_properties(properties, self._form.topic)
-            tail = self._form.tail(tags, keys, properties)
-            self._note_keys(len(self._bodies), keys, properties)
+                properties = with_sharding_key(properties, sharding_key, form.topic)
+            joined = keys_text(keys) if keys else ""
+            if properties:
+                text += properties_text(properties, form.topic)
+            if joined:
+                text = f"{KEYS}\x01{joined}\x02{text}"
+                looked_up = f"{joined}\x02"
+                if " " in looked_up:  # between keys: within one it is stored as another blank
+                    looked_up = looked_up.replace(" ", "\x02")
+            if properties and IMPORTED_OFFSET_ID in properties:  # it is indexed like a key
+                looked_up += f"{properties[IMPORTED_OFFSET_ID]}\x02"
+            tail = form.tail(text)
+        elif sharding_key:
+            tail = form.keyed[tags, sharding_key]
+        # All that may fail comes before the first list is changed.
         self.size += len(body) + len(tail)
         self._bodies.append(body)
         self._tails.append(tail)
-        self._codes.append(code)
-        return len(self._codes) - 1
+        self._keys.append(looked_up)
+        codes = self._codes
+        codes.append(code)
+        return len(codes) - 1
 
     def add_message(self, message: Message) -> int:
         """Add any message of the topic and return its number; raises as :meth:`add`."""
         self.extend([message], [message.encoded_properties()])
         return len(self._codes) - 1
 
-    def _note_keys(self, number: int, keys: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Keep the lookup keys of the message of that number."""
-        if IMPORTED_OFFSET_ID in properties:  # a forwarded message: index this id
-            keys = (*keys, properties[IMPORTED_OFFSET_ID])
-        if keys:
-            joined = PROPERTY_SEPARATOR.join(keys) + PROPERTY_SEPARATOR
-            self._keys[number] = joined.encode()
-
     def packed_max_bytes(self) -> int:
         """Return the greatest size that :meth:`pack` may return; compression makes it smaller."""
         form, n = self._form, len(self._bodies)
-        keys = n + sum(texts.count(_KEY_END) for texts in self._keys.values())
+        keys = n + "".join(self._keys).count(PROPERTY_SEPARATOR)
         # As if every message got a unique key.
         records = n * (form.record_bytes + form.id_bytes) + self.size
         return BATCH_HEADER_BYTES + 12 * n + 8 * keys + records
@@ -278,27 +282,31 @@ class MessageColumns:
                 self.own_ids[number] = unique_key
             if unique_key or message.flag or message.born_timestamp_ms is not None:
                 self._own[number] = message
-            if keys or IMPORTED_OFFSET_ID in message.properties:
-                self._note_keys(number, keys, message.properties)
+            if IMPORTED_OFFSET_ID in message.properties:  # it is indexed like a key
+                keys = (*keys, message.properties[IMPORTED_OFFSET_ID])
+            self._keys.append(f"{PROPERTY_SEPARATOR.join(keys)}\x02" if keys else "")
 
     def pack(self, first_id: int, now_ms: int) -> RowsPacking:
-        """Return the batch to be packed, and release the messages.
+        """Return the batch to be packed; nothing is added to the columns any more.
 
         *first_id* is the number in the unique key of the first message, *now_ms* the born time of
         messages without one.
         """
         form, n, bodies = self._form, len(self._bodies), self._bodies
         sizes, tails = [*map(len, bodies)], self._tails
-        alike = (sizes[0], len(tails[0]), 0, self._codes[0], 0, form.sys_flag, now_ms, 1)
+        keys, keys_sizes = _encoded(self._keys)
+        tail_sizes = [*map(len, tails)]
+        first = sizes[0], tail_sizes[0], keys_sizes[0], self._codes[0]
+        alike = (*first, 0, form.sys_flag, now_ms, 1)
         if n == 1:  # takes half the time
             rows = np.array(alike, np.int64).reshape(1, COLUMN_COUNT)
         else:
             rows = np.empty((n, COLUMN_COUNT), np.int64)
             rows[:] = alike
-            tail_sizes = [*map(len, tails)]
             for column, values in (
                 (BODY_SIZE, sizes),
                 (TAIL_SIZE, tail_sizes),
+                (KEYS_SIZE, keys_sizes),
                 (TAGS_CODE, self._codes),
             ):
                 if values.count(values[0]) < n:  # counting takes a tenth of the time
@@ -310,16 +318,10 @@ class MessageColumns:
             rows[number, IS_NUMBERED] = not message.unique_key
             if message.born_timestamp_ms is not None:
                 rows[number, BORN_MS] = message.born_timestamp_ms
-        for number, texts in self._keys.items():
-            rows[number, KEYS_SIZE] = len(texts)
-        keys = b"".join(self._keys.values())
         numbered = n - len(self.own_ids)
-        packing = RowsPacking(
+        return RowsPacking(
             *(form, rows, bodies, b"".join(tails), keys), first_id=first_id, numbered=numbered
         )
-        self._bodies, self._tails, self._codes, self._keys = [], [], [], {}
-        self._own, self.size = {}, 0
-        return packing
 
 
 def compress_rows(
@@ -385,6 +387,15 @@ class RowsPacking:
             self._keys,
             self._rows,
         )
+
+
+def _encoded(texts: Sequence[str]) -> tuple[bytes, list[int]]:
+    """Return texts back to back in UTF-8, and the size of each."""
+    joined = "".join(texts)
+    if joined.isascii():
+        return joined.encode(), [*map(len, texts)]
+    each = [text.encode() for text in texts]
+    return b"".join(each), [*map(len, each)]
 
 
 def _checked_body(topic: str, body: bytes | bytearray | memoryview) -> bytes:

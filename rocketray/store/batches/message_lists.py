@@ -15,7 +15,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rocketray.base.message_parts import UNLIKE_OTHERS
+from rocketray.base.property_string import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    encode_properties,
+)
 from rocketray.errors import InvalidMessageError, MessageTooLargeError, StreamError
 from rocketray.kernels.pack import (
     BODY_SIZE,
@@ -31,8 +36,6 @@ from rocketray.kernels.pack import (
 )
 from rocketray.message import (
     BODY_MAX_BYTES,
-    CRC_PROPERTY,
-    IMPORTED_OFFSET_ID,
     KEYS,
     PROPERTIES_MAX_BYTES,
     TAGS,
@@ -41,11 +44,11 @@ from rocketray.message import (
 
 from .message_columns import RecordForm, RowsPacking, compress_rows
 
-UNLIKE_OTHERS = frozenset({CRC_PROPERTY, IMPORTED_OFFSET_ID})
-"""Properties that no column can be: the store's own, and one that is indexed like a key."""
 _NO_PROPERTIES: Mapping[str, str] = {}  # one for all, which takes no memory for each
 _Bytes = npt.NDArray[np.uint8]
 _ROLES = {KEYS: OF_KEYS, TAGS: OF_TAGS}
+
+
 _PARTS = [
     attrgetter(name)
     for name in ("body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp_ms")
@@ -223,7 +226,7 @@ class MessageLists:
         for number in numbers:
             texts = {column.name: column.text(number) for column in self.columns}
             try:
-                form.tail(None, (), {name: text for name, text in texts.items() if text})
+                form.tail(encode_properties({name: text for name, text in texts.items() if text}))
             except (InvalidMessageError, MessageTooLargeError) as error:
                 return with_number(number, error)
         raise AssertionError("a kernel refused what Python accepts")

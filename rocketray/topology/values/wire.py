@@ -33,6 +33,7 @@ from rocketray.base.marks import (
     SHARDING_KEY,
     TAGS,
 )
+from rocketray.base.message_parts import sent_keys
 from rocketray.base.message_time import checked_ms
 from rocketray.base.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
 from rocketray.base.property_string import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -43,7 +44,6 @@ from rocketray.message import (
     PROPERTIES_MAX_BYTES,
     Message,
     StoredMessage,
-    sent_keys,
 )
 
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
