@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,10 +24,11 @@ from rocketray.message import Message
 from rocketray.runtime.one_process import OfOneProcess
 
 from .batch import SendResult, SendResults
+from .batcher import MessageFields
 from .links import CLOSED
 from .many import Table
 from .producer import NodeProducer
-from .producer_options import ManyOptions, SendOptions
+from .producer_options import ManyOptions, OtherOptions
 from .send_future import MessageFuture, SendFuture
 from .transactional_sends import Transaction
 
@@ -84,30 +85,56 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
         await self._in_thread(self._open)
 
     async def send(
-        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        ack: AckMode | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        **options: Unpack[OtherOptions],
     ) -> SendResult:
         """Store one message and return where; see :meth:`Producer.send`."""
         timeout_s = options.get("timeout_s")
         given = options.copy()  # the call takes them out
         while True:
-            future = await self._begin(topic, body, ack, options)
+            future = await self._begin(topic, (body, tags, keys, properties), ack, options)
             try:
                 return await future.wait(timeout_s)
             except StoreFullError:
-                queue_id = self._producer.singles.elsewhere(topic, given)
+                queue_id = self._producer.singles.elsewhere(topic, properties, given)
                 if queue_id is None:
                     raise
                 options = {**given, "queue_id": queue_id}
 
     async def send_async(
-        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        ack: AckMode | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        **options: Unpack[OtherOptions],
     ) -> SendFuture[SendResult]:
         """Send one message, and return its future as soon as there is room for it."""
-        return await self._begin(topic, body, ack, options)
+        return await self._begin(topic, (body, tags, keys, properties), ack, options)
 
-    async def send_oneway(self, topic: str, body: bytes, **options: Unpack[SendOptions]) -> None:
+    async def send_oneway(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        **options: Unpack[OtherOptions],
+    ) -> None:
         """Send one message without a result, as soon as there is room for it."""
-        await self._begin(topic, body, None, options, one_way=True)
+        fields = body, tags, keys, properties
+        await self._begin(topic, fields, None, options, one_way=True)
 
     async def send_many(
         self,
@@ -179,9 +206,9 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
     async def _begin(
         self,
         topic: str,
-        body: bytes,
+        fields: MessageFields,
         ack: AckMode | None,
-        options: SendOptions,
+        options: OtherOptions,
         *,
         one_way: bool = False,
     ) -> MessageFuture:
@@ -191,15 +218,15 @@ class NodeAsyncProducer(OfOneProcess, what="producer"):
         # may be for the same queue, whose order is theirs.
         turn = self._turns[topic, None]
         if not turn.count:
-            queue_id = singles.choose_queue(topic, body, options)
+            queue_id = singles.choose_queue(topic, fields, options)
             if queue_id is not None:
                 turn = self._turns[topic, queue_id]
                 if not turn.count:
-                    future = singles.try_begin(topic, body, ack, options, one_way=one_way)
+                    future = singles.try_begin(topic, fields, ack, options, one_way=one_way)
                     if future is not None:
                         return future
         await turn.begin()
-        begin = partial(singles.begin, "send", topic, body, ack, options, one_way=one_way)
+        begin = partial(singles.begin, "send", topic, fields, ack, options, one_way=one_way)
         sending = asyncio.create_task(self._in_thread(begin))
         sending.add_done_callback(turn.end)
         return await asyncio.shield(sending)  # its thread continues, also if this task is cancelled

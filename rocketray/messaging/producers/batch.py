@@ -79,6 +79,8 @@ class Batch:
     """Whether a caller got the error, so that the next one asks again."""
     after: Batch | None = None
     """The batch of its list before it, for the same queue: it is not sent if that is not stored."""
+    handling: object = None
+    """How its last message is sent: for another one that is sent so, nothing has to be checked."""
     one_way: int = 0
     """Number of one-way messages, whose results are never read."""
     owner_epoch: int = 0

@@ -68,8 +68,8 @@ class BatchSettings:
     clock_ms: Callable[[], int] = system_clock_ms
 
 
-MessageFields = tuple[bytes, str | None, Sequence[str], Mapping[str, str] | None, str | None]
-"""Body, tag, keys, properties and sharding key of a message that has nothing else."""
+MessageFields = tuple[bytes, str | None, Sequence[str], Mapping[str, str] | None]
+"""Body, tag, keys and properties of a message that has nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,50 +98,81 @@ class Batcher(OfOneProcess, what="producer"):
         self._links = links
         self._ids = ids
         self._collecting = threading.Event()  # set while a message may wait for the linger thread
+        self._is_noted = False  # as the event, which is asked for every message
         self._closed = threading.Event()
         links.on_idle = self.hand_over_lingering
         self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
         self._linger.start()
 
     def add(
-        self, link: QueueLink, content: Message | MessageFields, handling: Handling
+        self,
+        link: QueueLink,
+        fields: MessageFields,
+        sharding_key: str | None,
+        handling: Handling,
+        now_s: float,
     ) -> tuple[Batch, int]:
-        """Add a message to the batch of its queue; return the batch, and its number in it."""
+        """Add a message to the batch of its queue; return the batch, and its number in it.
+
+        *now_s* is the monotonic time.
+        """
+        body, tags, keys, properties = fields
         with link.lock:
-            batch, index = self._collect(link, content, handling)
-            if handling.at_once and not link.is_busy:
-                self.hand_over(link, handling.timeout_s)
-                return batch, index
-            begun = time.monotonic()
+            batch = link.collecting
+            if batch is None or batch.handling is not handling:
+                batch = self._open_batch(link, handling)
+            columns = batch.columns
+            index = columns.add(body, tags, keys, properties, sharding_key)
+            if handling.one_way:
+                batch.one_way += 1
+            is_full = index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES
+            if is_full or handling.at_once or now_s >= link.next_hand_over:
+                self._send_due(link, handling, is_full=is_full)
+            elif not self._is_noted:
+                self._note_collected()
+        return batch, index
+
+    def add_message(
+        self, link: QueueLink, message: Message, handling: Handling
+    ) -> tuple[Batch, int]:
+        """Add any message as :meth:`add`."""
+        with link.lock:
+            batch = self._open_batch(link, handling)
+            index = batch.columns.add_message(message)
+            if handling.one_way:
+                batch.one_way += 1
             is_full = index + 1 >= BATCH_MAX or batch.columns.size >= BATCH_BYTES
-            if is_full or (begun >= link.next_hand_over and not link.is_busy):
-                self.hand_over(link, handling.timeout_s)
-                ended = time.monotonic()
-                link.next_hand_over = ended + collecting_s(ended - begun)
-            elif not self._collecting.is_set():
-                self._collecting.set()
+            self._send_due(link, handling, is_full=is_full)
         return batch, index
 
     def try_add(
-        self, link: QueueLink, content: MessageFields, handling: Handling
+        self,
+        link: QueueLink,
+        fields: MessageFields,
+        sharding_key: str | None,
+        handling: Handling,
     ) -> tuple[Batch, int] | None:
         """Add a message as :meth:`add`; None, and nothing was done, if that might wait."""
-        if len(content[0]) > BATCH_BYTES:  # up to 4 MiB: there may be no room at once
+        body, tags, keys, properties = fields
+        if len(body) > BATCH_BYTES:  # up to 4 MiB: there may be no room at once
             return None
         if not link.lock.acquire(blocking=False):
             return None
         try:
             if self._is_full(link, handling) and not self.try_hand_over(link):
                 return None
-            batch, index = self._collect(link, content, handling)
+            batch = self._open_batch(link, handling)
+            index = batch.columns.add(body, tags, keys, properties, sharding_key)
+            if handling.one_way:
+                batch.one_way += 1
             begun = time.monotonic()
             is_due = begun >= link.next_hand_over and not link.is_busy
             if index + 1 >= BATCH_MAX or is_due:
                 self.try_hand_over(link)
                 ended = time.monotonic()
                 link.next_hand_over = ended + collecting_s(ended - begun)
-            if link.has_collected and not self._collecting.is_set():
-                self._collecting.set()
+            if link.has_collected:
+                self._note_collected()
             return batch, index
         finally:
             link.lock.release()
@@ -151,30 +182,47 @@ class Batcher(OfOneProcess, what="producer"):
         batch = link.collecting
         if batch is None:
             return False
-        if batch.durability is not _durability(link, handling):
+        durability = link.durability if handling.durability is None else handling.durability
+        if batch.durability is not durability:
             return True
         return len(batch.columns) >= BATCH_MAX or batch.columns.size >= BATCH_BYTES
 
-    def _collect(
-        self, link: QueueLink, content: Message | MessageFields, handling: Handling
-    ) -> tuple[Batch, int]:
-        """Add a message to the batch of its queue; called with the link's lock held."""
-        link.check_open()
-        if link.is_closed_topic and not handling.of_node:
-            check_open_topic(link.topic)
-        batch, durability = link.collecting, _durability(link, handling)
+    def _open_batch(self, link: QueueLink, handling: Handling) -> Batch:
+        """Return the batch that a message is added to; called with the link's lock held."""
+        if not link.is_for_all:
+            link.check_open()
+            if not handling.of_node:
+                check_open_topic(link.topic)
+        durability = handling.durability
+        if durability is None:
+            durability = link.durability
+        batch = link.collecting
         if batch is not None and batch.durability is not durability:
             self.hand_over(link, handling.timeout_s)
             batch = None
         if batch is None:
             batch = link.collecting = Batch(link, link.form, durability)
-        if isinstance(content, tuple):
-            index = batch.columns.add(*content)
+        batch.handling = handling
+        return batch
+
+    def _send_due(self, link: QueueLink, handling: Handling, *, is_full: bool) -> None:
+        """Send the collected messages if it is time, or have them sent later."""
+        if handling.at_once and not link.is_busy:
+            self.hand_over(link, handling.timeout_s)
+            return
+        begun = time.monotonic()
+        if is_full or (begun >= link.next_hand_over and not link.is_busy):
+            self.hand_over(link, handling.timeout_s)
+            ended = time.monotonic()
+            link.next_hand_over = ended + collecting_s(ended - begun)
         else:
-            index = batch.columns.add_message(content)
-        if handling.one_way:
-            batch.one_way += 1
-        return batch, index
+            self._note_collected()
+
+    def _note_collected(self) -> None:
+        """Have the linger thread look for collected messages."""
+        if not self._is_noted:
+            self._is_noted = True
+            self._collecting.set()
 
     def hand_over(self, link: QueueLink, timeout_s: float | None = None) -> None:
         """Pack the collected messages and send them; called with the link's lock.
@@ -362,7 +410,10 @@ class Batcher(OfOneProcess, what="producer"):
         while not self._closed.is_set():
             self._collecting.wait(_MOVING_S if first else _STUCK_S)
             time.sleep(LINGER_S)
-            self._collecting.clear()  # before the look, so that a message behind it sets it again
+            # Before the look, so that a message behind it sets it again; in this order, so that one
+            # in between is seen.
+            self._collecting.clear()
+            self._is_noted = False
             waiting = [link for link in links.opened() if not self.hand_over_lingering(link)]
             if waiting:
                 self._collecting.set()
@@ -392,10 +443,6 @@ class Batcher(OfOneProcess, what="producer"):
             return not link.has_collected
         finally:
             link.lock.release()
-
-
-def _durability(link: QueueLink, handling: Handling) -> Durability:
-    return link.durability if handling.durability is None else handling.durability
 
 
 def _first_in_flight(

@@ -157,12 +157,26 @@ class QueueLinks(OfOneProcess, what="producer"):
             return False
         return True
 
-    def link(self, topic: str, queue_id: int | None, sharding_key: str | None) -> QueueLink:
+    def link(
+        self,
+        topic: str,
+        queue_id: int | None,
+        sharding_key: str | None,
+        now_s: float | None = None,
+    ) -> QueueLink:
         """Return the link to the queue of a message; opening it may wait for the shard.
 
-        A message without a queue or a key goes to another disk if that of its queue fails.
+        A message without a queue or a key goes to another disk if that of its queue fails. With the
+        monotonic time *now_s*, most messages need no further look.
         """
         has_turn = queue_id is None and sharding_key is None
+        if has_turn and now_s is not None:
+            try:
+                staying = self.turns.staying(topic, now_s)
+                if staying is not None and (link := self._links[topic][staying]) is not None:
+                    return link
+            except (LookupError, TypeError):  # it is not open any more; or the topic is no text
+                pass
         queue_id = self.choose_queue(topic, queue_id, sharding_key)
         links = self._links.get(topic, ())
         link = links[queue_id] if queue_id < len(links) else None  # there may be more queues by now

@@ -7,7 +7,8 @@ have to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rocketray.base.ack_mode import AckMode, Durability, durability_of, unknown_ack
@@ -18,14 +19,14 @@ from rocketray.runtime.one_process import OfOneProcess
 from .batcher import Batcher, Handling, MessageFields
 from .delayed_messages import place_delayed
 from .links import QueueLinks
-from .producer_options import SendOptions, check_send, delay_in
+from .producer_options import OtherOptions, check_send, delay_in
 from .queue_link import QueueLink
 from .queue_selector import select_queue
 from .send_future import MessageFuture
 from .transactional_sends import Transaction, Transactions
 
 # Any other option, such as a delay, may need a call for a topic or a queue that is not open yet.
-_PLAIN = frozenset({"tags", "keys", "properties", "queue_id", "sharding_key", "timeout_s"})
+_PLAIN = frozenset({"queue_id", "sharding_key", "timeout_s"})
 # With one of these, the message must not be stored in another queue because a disk is full.
 _CHOOSES = ("queue_id", "sharding_key", "queue_selector", "transaction")
 # As in RocketMQ; the unique key of a half message is that of its transaction.
@@ -55,9 +56,9 @@ class MessageSends(OfOneProcess, what="producer"):
         self,
         function: str,
         topic: str,
-        body: bytes,
+        fields: MessageFields,
         ack: AckMode | None,
-        options: SendOptions,
+        options: OtherOptions,
         *,
         at_once: bool = False,
         one_way: bool = False,
@@ -65,23 +66,31 @@ class MessageSends(OfOneProcess, what="producer"):
         """Send one message, *at_once* or when it is time; *one_way* without a result."""
         handlings = self._at_once if at_once else self._one_way if one_way else self._in_time
         handling = handlings[None] if ack is None else _handling(handlings, ack)
-        tags = properties = queue_id = sharding_key = None
-        keys: Sequence[str] = ()
+        queue_id = sharding_key = None
         if options:
-            tags = options.pop("tags", None)
-            keys = options.pop("keys", ())
-            properties = options.pop("properties", None)
-            if options:
-                queue_id = options.pop("queue_id", None)
-                sharding_key = options.pop("sharding_key", None)
+            queue_id = options.pop("queue_id", None)
+            sharding_key = options.pop("sharding_key", None)
         if not options:  # most messages
-            link, batcher = self._links.link(topic, queue_id, sharding_key), self._batcher
-            content = body, tags, keys, properties, sharding_key
-            batch, index = batcher.add(link, content, handling)
+            now_s, batcher = time.monotonic(), self._batcher
+            link = self._links.link(topic, queue_id, sharding_key, now_s)
+            batch, index = batcher.add(link, fields, sharding_key, handling, now_s)
             return MessageFuture(batcher, link, batch, index)
+        options["queue_id"], options["sharding_key"] = queue_id, sharding_key
+        return self._begin_other(function, topic, fields, options, handling)
+
+    def _begin_other(
+        self,
+        function: str,
+        topic: str,
+        fields: MessageFields,
+        options: OtherOptions,
+        handling: Handling,
+    ) -> MessageFuture:
+        """Begin the send of a message that has more *options* than the choice of its queue."""
+        body, tags, keys, properties = fields
+        queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
         if sharding_key:
             properties = with_sharding_key(properties, sharding_key, topic)
-        options["queue_id"], options["sharding_key"] = queue_id, sharding_key
         check_send(function, ("topic", "body"), options)
         if (timeout_s := options.get("timeout_s")) is not None:
             handling = replace(handling, timeout_s=timeout_s)
@@ -101,7 +110,7 @@ class MessageSends(OfOneProcess, what="producer"):
         return self._add(self._links.link(message.topic, queue_id, sharding_key), message, handling)
 
     def _begin_half(
-        self, message: Message, transaction: Transaction, options: SendOptions, handling: Handling
+        self, message: Message, transaction: Transaction, options: OtherOptions, handling: Handling
     ) -> MessageFuture:
         transactions = self._transactions
         if not isinstance(transaction, Transaction):
@@ -141,24 +150,23 @@ class MessageSends(OfOneProcess, what="producer"):
             durability = durability_of(self._links.topic(topic).default_ack)
         return replace(handling, of_node=True, durability=durability)
 
-    def _add(
-        self, link: QueueLink, content: Message | MessageFields, handling: Handling
-    ) -> MessageFuture:
-        batch, index = self._batcher.add(link, content, handling)
+    def _add(self, link: QueueLink, message: Message, handling: Handling) -> MessageFuture:
+        batch, index = self._batcher.add_message(link, message, handling)
         return MessageFuture(self._batcher, link, batch, index)
 
-    def elsewhere(self, topic: str, options: SendOptions) -> int | None:
+    def elsewhere(
+        self, topic: str, properties: Mapping[str, str] | None, options: OtherOptions
+    ) -> int | None:
         """Return the queue for a message that a full disk refused: on another disk.
 
         None if there is no such disk, or if the message or its *options* chose the queue.
         """
         has_choice = any(options.get(name) is not None for name in _CHOOSES)
-        properties = options.get("properties") or {}
-        if has_choice or SHARDING_KEY in properties or delay_in(options) is not None:
+        if has_choice or SHARDING_KEY in (properties or {}) or delay_in(options) is not None:
             return None
         return self._batcher.elsewhere(topic)
 
-    def choose_queue(self, topic: str, body: bytes, options: SendOptions) -> int | None:
+    def choose_queue(self, topic: str, fields: MessageFields, options: OtherOptions) -> int | None:
         """Return the queue of a message, and note it in *options*; None for an unknown topic."""
         check_send("send", ("topic", "body"), options)
         if not self._links.knows(topic):
@@ -167,8 +175,7 @@ class MessageSends(OfOneProcess, what="producer"):
         if selector is None or options.get("transaction") is not None:
             queue_id = self._links.choose_queue(topic, queue_id, options.get("sharding_key"))
         else:
-            properties = options.get("properties") or {}
-            message = Message(topic, body, options.get("tags"), options.get("keys", ()), properties)
+            message = Message(topic, *fields)
             queue_id = select_queue(selector, self._links.topic(topic).queues, message)
             del options["queue_selector"]
         options["queue_id"] = queue_id
@@ -177,9 +184,9 @@ class MessageSends(OfOneProcess, what="producer"):
     def try_begin(
         self,
         topic: str,
-        body: bytes,
+        fields: MessageFields,
         ack: AckMode | None,
-        options: SendOptions,
+        options: OtherOptions,
         *,
         one_way: bool = False,
     ) -> MessageFuture | None:
@@ -190,9 +197,7 @@ class MessageSends(OfOneProcess, what="producer"):
         link = self._links.existing(topic, options["queue_id"] or 0)
         if link is None:
             return None
-        tags, keys = options.get("tags"), options.get("keys", ())
-        content = body, tags, keys, options.get("properties"), options.get("sharding_key")
-        added = self._batcher.try_add(link, content, handling)
+        added = self._batcher.try_add(link, fields, options.get("sharding_key"), handling)
         return None if added is None else MessageFuture(self._batcher, link, *added)
 
 

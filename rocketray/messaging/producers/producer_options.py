@@ -62,19 +62,26 @@ class EverySend(DelayOptions, total=False):
     timeout_s: float | None
 
 
-class SendOptions(EverySend, total=False):
-    """The options of a send: those of :class:`EverySend`, and these.
+class OtherOptions(EverySend, total=False):
+    """The options of a send beside its tag, keys and properties: :class:`EverySend`'s, and these.
 
-    ``tags``, ``keys``, ``properties``: of the message.
     ``unique_key``: the message's own id; without it the producer creates one.
     ``transaction``: deliver the message when this transaction is committed.
+    """
+
+    unique_key: str | None
+    transaction: Transaction | None
+
+
+class SendOptions(OtherOptions, total=False):
+    """The options of a send: those of :class:`OtherOptions`, and these.
+
+    ``tags``, ``keys``, ``properties``: of the message.
     """
 
     tags: str | None
     keys: Sequence[str]
     properties: Mapping[str, str] | None
-    unique_key: str | None
-    transaction: Transaction | None
 
 
 class ManyOptions(EverySend, total=False):

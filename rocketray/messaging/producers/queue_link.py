@@ -103,8 +103,8 @@ class QueueLink(OfOneProcess, what="producer"):
         place = node.at(self.disk)
         self.data = place.data
         self.topic = topic.name
-        self.is_closed_topic = is_closed_topic(topic.name)
-        """Whether programs may not send here, only the node's own parts."""
+        self.is_for_all = not is_closed_topic(topic.name)
+        """Whether it is open, and not only to the node's own parts."""
         self.durability = durability_of(topic.default_ack)
         """When a message counts as stored if its sender does not say."""
         self.queue_id = queue_id
@@ -341,6 +341,7 @@ class QueueLink(OfOneProcess, what="producer"):
     def close(self, reason: StreamError, *, is_gone: bool = False) -> None:
         """Refuse all later sends. Unacknowledged batches have failed if the shard *is_gone*."""
         self._closed = reason
+        self.is_for_all = False
         if is_gone:
             self._calls.drop()
         self.harvest()

@@ -55,19 +55,25 @@ class QueueTurns:
 
     def of_message(self, topic: TopicConfig) -> int:
         """Return the queue of a single message: that of the one before it, if that was just now."""
-        stay, now_s = self._stays.get(topic.name), self._clock_s()
-        if (
-            stay is not None
-            and now_s < stay.until_s
-            and stay.left > 0
-            and stay.queue_id < topic.queues
-            and not self.is_avoided(stay.disk)
-        ):
-            stay.left -= 1
-            return stay.queue_id
-        queue_id = self.next(topic)
-        self._stays[topic.name] = _Stay(queue_id, topic.disk_of(queue_id), now_s + STAY_S)
+        now_s = self._clock_s()
+        queue_id = self.staying(topic.name, now_s)
+        if queue_id is None or queue_id >= topic.queues:
+            queue_id = self.next(topic)
+            self._stays[topic.name] = _Stay(queue_id, topic.disk_of(queue_id), now_s + STAY_S)
         return queue_id
+
+    def staying(self, topic: str, now_s: float) -> int | None:
+        """Return the queue of the single message before, of the same topic; None if it had enough.
+
+        A topic may have fewer queues by now.
+        """
+        stay = self._stays.get(topic)
+        if stay is None or now_s >= stay.until_s or stay.left <= 0:
+            return None
+        if self._avoided and self.is_avoided(stay.disk):
+            return None
+        stay.left -= 1
+        return stay.queue_id
 
     def next(self, topic: TopicConfig) -> int:
         """Return the next queue of a topic; if all disks fail, that is any."""

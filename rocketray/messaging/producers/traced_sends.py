@@ -14,10 +14,11 @@ import pyarrow as pa
 from rocketray.base.ack_mode import AckMode
 from rocketray.message import Message
 
+from .batcher import MessageFields
 from .given_lists import Texts
 from .many import Table
 from .message_sends import MessageSends
-from .producer_options import ManyOptions, SendOptions
+from .producer_options import ManyOptions, OtherOptions
 from .send_future import MessageFuture, SendFuture
 
 if TYPE_CHECKING:
@@ -37,17 +38,17 @@ class TracedSends:
         self,
         function: str,
         topic: str,
-        body: bytes,
+        fields: MessageFields,
         ack: AckMode | None,
-        options: SendOptions,
+        options: OtherOptions,
         *,
         at_once: bool = False,
         one_way: bool = False,
     ) -> MessageFuture:
-        sending = self._begin(topic, body, options)
+        sending, carried = self._begin(topic, fields)
         try:
             future = self._sends.begin(
-                function, topic, body, ack, options, at_once=at_once, one_way=one_way
+                function, topic, carried, ack, options, at_once=at_once, one_way=one_way
             )
         except BaseException as error:
             sending.failed(error)
@@ -61,31 +62,26 @@ class TracedSends:
     def try_begin(
         self,
         topic: str,
-        body: bytes,
+        fields: MessageFields,
         ack: AckMode | None,
-        options: SendOptions,
+        options: OtherOptions,
         *,
         one_way: bool = False,
     ) -> MessageFuture | None:
         """See :meth:`MessageSends.try_begin`; without a future there is no span."""
-        traced = options.copy()
-        sending = self._begin(topic, body, traced)
-        future = self._sends.try_begin(topic, body, ack, traced, one_way=one_way)
+        sending, carried = self._begin(topic, fields)
+        future = self._sends.try_begin(topic, carried, ack, options, one_way=one_way)
         if future is not None:
             end_with(future, sending)
         return future
 
-    def _begin(self, topic: str, body: bytes, options: SendOptions) -> Sending:
-        properties = options.get("properties") or {}
+    def _begin(self, topic: str, fields: MessageFields) -> tuple[Sending, MessageFields]:
+        """Begin the span of a message; return it, and the message with its context."""
+        body, tags, keys, properties = fields
         sending = self._tracing.send(
-            topic,
-            properties,
-            tag=options.get("tags"),
-            keys=options.get("keys", ()),
-            body_bytes=len(body),
+            topic, properties or {}, tag=tags, keys=keys, body_bytes=len(body)
         )
-        options["properties"] = sending.carried(properties)
-        return sending
+        return sending, (body, tags, keys, sending.carried(properties or {}))
 
 
 def end_with(future: SendFuture[object], sending: Sending) -> None:
