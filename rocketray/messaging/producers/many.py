@@ -18,12 +18,12 @@ from rocketray.base.system_topics import check_open_topic
 from rocketray.broker.retries.deliveries import grouped
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message, with_sharding_key
-from rocketray.store.batches.message_lists import GatheredMessages
+from rocketray.store.batches.message_lists import GatheredMessages, MessageLists
 
 from .delayed_messages import place_delayed
 from .given_lists import GivenLists
 from .links import QueueLinks, hash_of_key
-from .parts import Content, Messages, Part, content_of, cut, cut_table
+from .parts import Content, Messages, Part, cut, cut_table
 from .producer_options import EverySend, ManyOptions, check_send, delay_in
 from .queue_selector import select_queue
 
@@ -139,7 +139,8 @@ def _message_parts(
     if not messages:
         return []
     links.topic(topic)  # an unknown one is refused before anything is encoded
-    content = content_of(topic, messages, links.form(topic))
+    lists = MessageLists.of(topic, messages)
+    content = Messages([*messages]) if lists is None else lists.encode(links.form(topic))
     if selector is not None:
         chosen = grouped(zip(selected, range(len(messages)), strict=True))
         return [
@@ -147,11 +148,13 @@ def _message_parts(
             for queue, those in chosen.items()
             for numbers in cut(content, those)
         ]
-    if isinstance(messages, GatheredMessages):  # without a message object for each
-        keys = [properties.get(SHARDING_KEY) for properties in messages.properties]
-    else:
-        keys = [message.properties.get(SHARDING_KEY) for message in messages]
-    return _placed(links, topic, content, queue_id, keys if any(keys) else None)
+    keys = None
+    if lists is None or lists.has_property(SHARDING_KEY):
+        if isinstance(messages, GatheredMessages):  # without a message object for each
+            keys = [properties.get(SHARDING_KEY) for properties in messages.properties]
+        else:
+            keys = [message.properties.get(SHARDING_KEY) for message in messages]
+    return _placed(links, topic, content, queue_id, keys)
 
 
 def _placed(

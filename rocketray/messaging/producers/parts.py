@@ -15,8 +15,8 @@ import pyarrow as pa
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import Message
 from rocketray.runtime.ipc.ring import RING_BYTES
-from rocketray.store.batches.message_columns import MessageColumns, RecordForm
-from rocketray.store.batches.message_lists import EncodedLists, MessageLists, with_number
+from rocketray.store.batches.message_columns import MessageColumns
+from rocketray.store.batches.message_lists import EncodedLists, with_number
 
 # With bodies of 100 bytes, 1,024 records take some 270 KiB: a ring of 4 MiB holds fifteen such
 # batches, so the shard stores some while others are built.
@@ -63,12 +63,6 @@ class Messages:
 
 Content = Messages | EncodedLists
 """Messages that are sent together, by their numbers."""
-
-
-def content_of(topic: str, messages: Sequence[Message], form: RecordForm) -> Content:
-    """Return messages of *topic* as columns if possible; raise as :class:`Messages`."""
-    lists = MessageLists.of(topic, messages)
-    return Messages([*messages]) if lists is None else lists.encode(form)
 
 
 class Part(NamedTuple):
