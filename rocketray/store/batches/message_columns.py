@@ -111,9 +111,11 @@ class RecordForm:
 
         There is room for the record's CRC behind it, if it leaves any.
         """
-        encoded = encode_text(text, self.topic)
+        encoded = text.encode() if text.isascii() else encode_text(text, self.topic)
         tail = encoded + self.crc_room
-        return tail if len(tail) <= self._tail_max else self._finish(encoded, None)
+        if len(tail) <= self._tail_max:
+            return tail
+        return self._finish(encode_text(text, self.topic), None)
 
     def tails(self, messages: Sequence[Message], encoded: Sequence[bytes]) -> list[bytes]:
         """Return what :meth:`tail` does, for messages with their encoded properties."""
@@ -219,17 +221,16 @@ class MessageColumns:
             body = _checked_body(form.topic, body)
         looked_up = ""
         if keys or properties:
-            text = tag_text
             if sharding_key:
                 properties = with_sharding_key(properties, sharding_key, form.topic)
-            joined = keys_text(keys) if keys else ""
-            if properties:
-                text += properties_text(properties, form.topic)
+            joined = f"{keys_text(keys)}\x02" if keys else ""
+            text = properties_text(properties, form.topic) if properties else ""
             if joined:
-                text = f"{KEYS}\x01{joined}\x02{text}"
-                looked_up = f"{joined}\x02"
-                if " " in looked_up:  # between keys: within one it is stored as another blank
-                    looked_up = looked_up.replace(" ", "\x02")
+                text = f"{KEYS}\x01{joined}{tag_text}{text}"
+                # A blank is between keys: within one it is stored as another character.
+                looked_up = joined if keys.__class__ is str else joined.replace(" ", "\x02")
+            else:
+                text = tag_text + text
             if properties and IMPORTED_OFFSET_ID in properties:  # it is indexed like a key
                 looked_up += f"{properties[IMPORTED_OFFSET_ID]}\x02"
             tail = form.tail(text)
