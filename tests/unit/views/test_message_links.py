@@ -91,7 +91,7 @@ def sent_by(command: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, bytes, 
         assert arguments in (["send", "--jsonl", topic], ["send", "--jsonl", "--", topic])
         outgoing: Outgoing = from_json(topic, json.loads(given))
         return topic, outgoing.message.body, {**outgoing.options}
-    monkeypatch.setattr("rocketray.cli.messages.send.ask", lambda _: nullcontext(Node()))
+    monkeypatch.setattr("rocketray.cli.messages.send.ask", lambda _, stays: nullcontext(Node()))
     with pytest.raises(SentError) as caught:
         main(arguments)
     topic, body, options = caught.value.args
