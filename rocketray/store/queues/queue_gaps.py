@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 OFFSET_MAX = 1 << 58  # at 20 bytes an entry its position in the files is below 2**63
 
 
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class QueueGaps:
-    """The gaps of one queue. Immutable; ``pairs`` are (first offset, offset behind), ascending."""
+    """The gaps of one queue. Immutable."""
 
-    __slots__ = ("_starts", "pairs")
+    pairs: tuple[tuple[int, int], ...]
+    """First offset, and offset behind, of each gap, ascending."""
+    _starts: tuple[int, ...] = field(init=False, compare=False)
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         """Take *pairs* in any order; those that touch are one gap."""
@@ -28,14 +32,8 @@ class QueueGaps:
                 merged[-1] = merged[-1][0], max(stop, merged[-1][1])
             else:
                 merged.append((start, stop))
-        self.pairs = tuple(merged)
-        self._starts = tuple(start for start, _ in merged)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, QueueGaps) and self.pairs == other.pairs
-
-    def __hash__(self) -> int:
-        return hash(self.pairs)
+        object.__setattr__(self, "pairs", tuple(merged))
+        object.__setattr__(self, "_starts", tuple(start for start, _ in merged))
 
     def __bool__(self) -> bool:
         return bool(self.pairs)

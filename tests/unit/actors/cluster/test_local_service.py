@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import socket
@@ -25,15 +26,20 @@ from rocketray.actors.client.connected_client import LocalClient
 from rocketray.actors.client.local_transport import LocalTransport, open_local
 from rocketray.actors.cluster import local_service
 from rocketray.actors.cluster.local_service import LocalService
+from rocketray.broker.fetching.range_api import DiskQueues, RangeApi
+from rocketray.broker.fetching.read_plan import Bounds, DiskPlace, FetchService
 from rocketray.broker.retries.retry_records import dead_lettered
 from rocketray.errors import ActorError, ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.messaging.api.node_client import NodeClient, lag_of
 from rocketray.runtime.calls import local_frames
+from rocketray.runtime.calls.call_text import read_text, write_text
+from rocketray.runtime.calls.value_forms import call_form
 from rocketray.runtime.files.paths import local_socket
 from rocketray.services.admin.dead_letter_calls import letters_by_calls, redrive_by_calls
 from rocketray.services.admin.dead_letters import letter_boxes, letters
+from rocketray.store.queues.queue_gaps import QueueGaps
 from rocketray.store.retention import RetentionPolicy
 
 pytestmark = pytest.mark.proves(
@@ -154,6 +160,27 @@ def test_a_producer_stores_and_delays_messages(node: LocalNode, client: LocalCli
     assert stored.offset_message_id == sent.offset_message_id
     assert delayed.recall_handle is not None
     assert client.delays.recall(delayed.recall_handle)
+
+
+def test_each_method_of_each_interface_can_be_called() -> None:
+    """A type without a form would be found at the first call only."""
+    interfaces = local_service._INTERFACES.values()
+    methods = [
+        method
+        for interface in interfaces
+        for name, method in vars(interface).items()
+        if inspect.isfunction(method) and not name.startswith("_")
+    ]
+    assert len(methods) > 50
+    for method in methods:
+        call_form(method)
+
+
+def test_the_bounds_of_queues_come_as_they_were() -> None:
+    gaps, service = QueueGaps([(3, 5), (1, 2)]), FetchService("127.0.0.1", 5, "token")
+    found = DiskQueues(DiskPlace(Path("/d"), "disk", "m", service), {("T", 1): Bounds(1, 9, gaps)})
+    form = call_form(RangeApi.look).result
+    assert form.read(read_text(write_text(form.write(found)))) == found
 
 
 @pytest.mark.parametrize("size", [10, 70_000, 900_000])
