@@ -47,7 +47,7 @@ if "--delta" in sys.argv:
         rr.spark.exactly_once.to_delta(rows_of(frame), batch_id, "lake/flights_delta")
 
 
-@app.sink(flights, checkpoint="checkpoints/delays", schema="body binary")
+@app.sink(flights, checkpoint="checkpoints/hourly", schema="body binary")
 def hourly(frame: DataFrame) -> DataStreamWriter:
     """Send each hour of a carrier, once, when no more flights of it are expected."""
     flown = rows_of(frame).where("dep_delay IS NOT NULL").withWatermark("time_hour", "1 hour")
