@@ -231,6 +231,7 @@ class _Driver:
         self._signal(signal.SIGSTOP)
         while not all(map(_is_stopped, self._processes())):  # a call of the system ends before
             time.sleep(_LOOK_S)
+            self._signal(signal.SIGSTOP)  # one that was forked meanwhile got none
         if is_time():
             self.kill()
             return True
