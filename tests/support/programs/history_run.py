@@ -18,7 +18,7 @@ from support.models.history import verdict, violations
 from support.nodes.fleet import FILTERS, PLAIN, Fleet
 from support.nodes.nemesis import KILLS, Nemesis, NodeProcess
 
-from rocketray.client import Client
+from rocketray.actors.client.connection import Connection
 
 _FLOW_WAIT_S = 10.0
 _WAIT_S = 300.0
@@ -33,7 +33,7 @@ def main(directory: Path, messages: int, seed: int, strikes: Sequence[str]) -> N
     pause_ms = 1_000_000 * seconds // messages  # after each thousand
     with ExitStack() as stack:
         node = stack.enter_context(NodeProcess(directory))
-        connection = stack.enter_context(Client(node.data))
+        connection = stack.enter_context(Connection.open(node.data))
         fleet = Fleet(connection, random, queues_per_process=1)
         stack.callback(fleet.close)
         for group in (PLAIN, *FILTERS):
