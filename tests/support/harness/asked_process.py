@@ -15,13 +15,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+_TESTS = str(Path(__file__).parents[2])
+
 
 class AskedProcess:
     """A process that answers questions; it ends with the block, or by ``close``."""
 
     def __init__(self, command: Sequence[str], work: Path) -> None:
+        # It runs elsewhere, where a relative path of the environment leads nowhere.
+        environ = {**os.environ, "PYTHONPATH": _TESTS}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=work
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=work,
+            env=environ,
         )
         self.pid = self._process.pid
         self.get()
