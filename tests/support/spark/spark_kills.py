@@ -32,8 +32,8 @@ from support.nodes.staging import stored_bodies
 from support.programs.spark_copy import COPIES, LOOSE, LOOSE_TABLE, SOURCE, TABLE
 
 from rocketray.actors.client.connected_client import ConnectedClient
+from rocketray.actors.client.connection import Connection
 from rocketray.broker.fetching.bounds import QueuePages
-from rocketray.client import Client
 from rocketray.messaging.producers.producer import NodeProducer
 from rocketray.runtime.calls.endpoint import GATEWAY_NAME, SPARE_GATEWAY_NAME
 
@@ -302,7 +302,7 @@ def main(directory: str, seed: str, *strikes: str) -> None:
     """Run the copies with a node of their own."""
     with ExitStack() as stack:
         node = stack.enter_context(NodeProcess(Path(directory)))
-        connection = stack.enter_context(Client(node.data))
+        connection = stack.enter_context(Connection.open(node.data))
         copies = KilledCopies(connection, Random(int(seed)), node)
         stack.callback(copies.close)
         try:
