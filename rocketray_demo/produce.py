@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.connected_client import ConnectedClient
 from rocketray.runtime.files.paths import shard_directory
 from rocketray.store.reading.reader import QueueReader
 
@@ -34,7 +34,7 @@ class Produced:
         return self.count / self.seconds if self.count else 0.0
 
 
-def queue_ends(connection: Connection) -> list[int]:
+def queue_ends(connection: ConnectedClient) -> list[int]:
     """Return the next queue offset of each queue of the topic."""
     return [shard.max_queue_offset for shard in connection.shard_statistics(TOPIC)]
 
@@ -46,7 +46,7 @@ def prepare(frame: pd.DataFrame) -> list[pa.Table]:
 
 
 def produce(
-    connection: Connection, tables: Sequence[pa.Table], show: Callable[[str], None]
+    connection: ConnectedClient, tables: Sequence[pa.Table], show: Callable[[str], None]
 ) -> Produced:
     """Send the messages that the topic does not have; on return all are acknowledged."""
     missing = _missing(tables, _stored_bodies(connection))
@@ -67,7 +67,7 @@ def _missing(tables: Sequence[pa.Table], stored: set[bytes]) -> list[pa.Table]:
     ]
 
 
-def _stored_bodies(connection: Connection) -> set[bytes]:
+def _stored_bodies(connection: ConnectedClient) -> set[bytes]:
     """Return the bodies in the topic; no two rows have the same."""
     bodies: set[bytes] = set()
     for queue_id, end in enumerate(queue_ends(connection)):

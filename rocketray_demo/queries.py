@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.connected_client import ConnectedClient
 from rocketray.message import StoredMessage
 
 from .data import TOPIC, message_table
@@ -35,7 +35,7 @@ class Lookup:
     ms: float
 
 
-def look_up(connection: Connection, frame: pd.DataFrame) -> list[Lookup]:
+def look_up(connection: ConnectedClient, frame: pd.DataFrame) -> list[Lookup]:
     """Query for the first flight of *frame* in every way."""
     first = message_table(frame.head(1)).to_pylist()[0]
     flight = first["keys"][-1]
@@ -51,20 +51,22 @@ def look_up(connection: Connection, frame: pd.DataFrame) -> list[Lookup]:
     return lookups
 
 
-def _by_id(connection: Connection, message_id: str, body: bytes) -> Lookup:
+def _by_id(connection: ConnectedClient, message_id: str, body: bytes) -> Lookup:
     message, ms = _timed(lambda: connection.messages.view(message_id))
     is_right = message is not None and message.body == body
     return Lookup("id", message_id, int(message is not None), 1, is_right, ms)
 
 
-def _by_key(connection: Connection, key: str, expected: int) -> tuple[Lookup, StoredMessage | None]:
+def _by_key(
+    connection: ConnectedClient, key: str, expected: int
+) -> tuple[Lookup, StoredMessage | None]:
     """Return the lookup, and the first message that it found."""
     found, ms = _timed(lambda: connection.messages.query(TOPIC, key, _MAX_COUNT))
     is_right = len(found) == expected and all(key in message.keys for message in found)
     return Lookup("key", key, len(found), expected, is_right, ms), next(iter(found), None)
 
 
-def _by_time(connection: Connection, sample: StoredMessage) -> Lookup:
+def _by_time(connection: ConnectedClient, sample: StoredMessage) -> Lookup:
     """Look up the first messages of the millisecond in which *sample*, the first, was stored."""
     at = sample.store_timestamp_ms
     found, ms = _timed(lambda: connection.messages.query_by_time(TOPIC, at, at, _MAX_COUNT_BY_TIME))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
+from rocketray.actors.client.connected_client import ConnectedClient
 from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.ensured_node import ensure_node
 from rocketray.actors.cluster.node_options import NodeOptions
@@ -83,7 +84,7 @@ def run_demo(
         node = NodeOptions(
             own_predicates=app.predicates, predicate_time_limit_ms=_PREDICATE_LIMIT_MS
         )
-        connection = stack.enter_context(ensure_node(run.path, node))
+        connection = stack.enter_context(ensure_node(run.path, node, Connection.to))
         _make_topic(connection, run)
         progress.say(f"a node runs, with topic {TOPIC} of {QUEUES} queues")
         progress.show("starting the agents")
@@ -101,7 +102,7 @@ class _Job:
     """The steps that follow once everything runs."""
 
     run: RunDirectory
-    connection: Connection
+    connection: ConnectedClient
     host: SinkHost
     session: SparkSession
     frame: pd.DataFrame
@@ -209,7 +210,7 @@ def _start_spark(run: RunDirectory) -> SparkSession:
     return spark_session("rocketray-demo", work_directory=run.path / "spark", short_lived=True)
 
 
-def _make_topic(connection: Connection, run: RunDirectory) -> None:
+def _make_topic(connection: ConnectedClient, run: RunDirectory) -> None:
     if not run.is_resumed and TOPIC in connection.topics.all():
         raise ConfigError(
             f"the node on {run.path} has a topic {TOPIC!r} already; use another --data, "

@@ -87,7 +87,7 @@ class ReconnectingTransport(ToldTransport):
         except NodeNotRunningError as error:
             link.close()
             self._drop_idle()  # it is of the same process
-            raise self._unavailable(str(error)) from None
+            raise self._unavailable() from error
         except StreamError:  # of the object that was called
             self._keep(link)
             raise
@@ -102,10 +102,7 @@ class ReconnectingTransport(ToldTransport):
             link, self._idle = self._idle, None
         link = link or open_local(self._data, _SILENCE_MAX_S)
         if link is None:
-            raise self._unavailable(
-                "its process does not answer; if it has ended, start it again: rocketray start "
-                f"--data {self._data}"
-            )
+            raise self._unavailable()
         return link
 
     def _keep(self, link: LocalTransport) -> None:
@@ -122,5 +119,9 @@ class ReconnectingTransport(ToldTransport):
         if link is not None:
             link.close()
 
-    def _unavailable(self, reason: str) -> ShardUnavailableError:
+    def _unavailable(self) -> ShardUnavailableError:
+        reason = (
+            "its process does not answer; if it has ended, start it again: rocketray start --data "
+            f"{self._data}"
+        )
         return ShardUnavailableError(f"the node on {self._data}", reason)

@@ -427,7 +427,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         try:
             with log.following(), ExitStack() as stack:
                 if self._connection.node is None:
-                    from rocketray.actors.cluster import ensured_node  # noqa: PLC0415  # Ray
+                    from rocketray.actors.cluster import ensured_node  # noqa: PLC0415  # slow
 
                     options = NodeOptions(own_predicates=self.predicates)
                     ensured = ensured_node.ensure_node(self._place(), options)
